@@ -1,0 +1,1 @@
+//! Sessions over a model and a player.

@@ -1,0 +1,244 @@
+//! The kernels: one file an op, with its params struct, its dispatch arithmetic and its CPU twin beside its WGSL text.
+//!
+//! This layer writes launches into a [`Tape`]; it knows buffers only as handles, and knows neither wgpu nor models.
+//! Every sum that reaches a result follows the canonical order of DESIGN.md §3, in the shader and in the twin alike.
+
+pub mod argmax;
+pub mod attn;
+pub mod embed;
+pub mod gate_act;
+pub mod layout;
+pub mod matmul;
+pub mod plan;
+pub mod rms_norm;
+pub mod rope_kv;
+mod template;
+pub mod variants;
+
+use crate::format::block::BlockFormat;
+use crate::limits;
+use crate::recording::Recording;
+
+/// A recording of our kernels.
+pub type Tape = Recording<Kernel>;
+
+/// What the adapter can do, from least to most. The same kernels exist on each tier; only variants differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tier {
+    /// WebGPU's default limits, no optional feature: what every browser has.
+    Base,
+    /// Subgroups of at least 8 lanes.
+    Subgroup,
+    /// Cooperative matrices.
+    Matrix,
+}
+
+impl Tier {
+    /// Lower-case name, as on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Base => "base",
+            Self::Subgroup => "subgroup",
+            Self::Matrix => "matrix",
+        }
+    }
+}
+
+/// How lanes of a workgroup hand values to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Exchange {
+    /// Subgroup broadcasts and shuffles.
+    Subgroup,
+    /// Workgroup memory and barriers.
+    Workgroup,
+    /// Each lane reads what it needs from storage.
+    Storage,
+}
+
+/// How K and V are stored in their pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KvType {
+    /// Single floats.
+    F32,
+    /// Halves, two in a word; values saturate at ±65504.
+    F16,
+}
+
+impl KvType {
+    /// Lower-case name, as on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+        }
+    }
+
+    /// Bytes of one stored value.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::F32 => 4,
+            Self::F16 => 2,
+        }
+    }
+}
+
+/// One row (token) of a ragged batch, as the shaders see it: `vec4<u32>`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Row {
+    /// Token id.
+    pub token: u32,
+    /// Absolute position in its sequence.
+    pub position: u32,
+    /// Row of the block tables: which sequence.
+    pub slot: u32,
+    /// Unused.
+    pub pad: u32,
+}
+
+/// Consecutive rows of one sequence that attention takes together, as the shaders see it: `vec4<u32>`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Tile {
+    /// First row of the batch.
+    pub row: u32,
+    /// Rows in the tile.
+    pub rows: u32,
+    /// Row of the block tables.
+    pub slot: u32,
+    /// Position of the first row; the others follow.
+    pub position: u32,
+}
+
+/// How a shader uses a storage binding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// `var<storage, read>`.
+    Read,
+    /// `var<storage, read_write>`.
+    Write,
+}
+
+/// A kernel with all constants of its variant. Two equal kernels have the same WGSL text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kernel {
+    /// Rows of the embedding, dequantised.
+    Embed {
+        /// Stored format of the embedding.
+        format: BlockFormat,
+    },
+    /// Residual add and RMS norm.
+    RmsNorm,
+    /// Activations times a packed weight matrix.
+    Matmul(matmul::Shape),
+    /// Q/K norm, RoPE, and K and V into their pages.
+    RopeKv {
+        /// How the pages store K and V.
+        kv: KvType,
+    },
+    /// Flash attention, a tile of prompt rows a workgroup.
+    AttnPrefill(attn::Shape),
+    /// Flash attention, one split of 256 positions a workgroup.
+    AttnDecode(attn::Shape),
+    /// Joins the splits of [`Kernel::AttnDecode`].
+    AttnMerge,
+    /// Gated activation of the MLP.
+    GateAct,
+    /// Largest logit of each row.
+    Argmax,
+}
+
+/// What a player must know to build a kernel.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// Op and constants, e.g. `matmul_q4_1_r8c4`: label of pipelines and profile rows.
+    pub label: String,
+    /// Name of the file in `shaders/`, without `.wgsl`.
+    pub shader: &'static str,
+    /// Constants for the text.
+    pub constants: minijinja::Value,
+    /// Access of the storage bindings 1, 2, …
+    pub bindings: &'static [Access],
+    /// Bytes of the params struct at binding 0.
+    pub params_bytes: u32,
+    /// Invocations of a workgroup.
+    pub invocations: u32,
+    /// Least tier that can run it.
+    pub tier: Tier,
+}
+
+impl Kernel {
+    /// Facts about the kernel.
+    #[must_use]
+    pub fn spec(self) -> Spec {
+        match self {
+            Self::Embed { format } => embed::spec(format),
+            Self::RmsNorm => rms_norm::spec(),
+            Self::Matmul(shape) => matmul::spec(shape),
+            Self::RopeKv { kv } => rope_kv::spec(kv),
+            Self::AttnPrefill(shape) => attn::prefill_spec(shape),
+            Self::AttnDecode(shape) => attn::decode_spec(shape),
+            Self::AttnMerge => attn::merge_spec(),
+            Self::GateAct => gate_act::spec(),
+            Self::Argmax => argmax::spec(),
+        }
+    }
+
+    /// The WGSL text, entry point `main`. It needs no `enable` line on native wgpu.
+    #[must_use]
+    pub fn wgsl(self) -> String {
+        let spec = self.spec();
+        template::render(spec.shader, &spec.constants)
+    }
+
+    /// Plays one launch on the CPU. `mem[i]` holds the words of binding `i + 1`; params are the bytes of binding 0.
+    pub fn twin(self, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
+        match self {
+            Self::Embed { format } => embed::twin(format, params, grid, mem),
+            Self::RmsNorm => rms_norm::twin(params, grid, mem),
+            Self::Matmul(shape) => matmul::twin(shape, params, grid, mem),
+            Self::RopeKv { kv } => rope_kv::twin(kv, params, grid, mem),
+            Self::AttnPrefill(shape) => attn::prefill_twin(shape, params, grid, mem),
+            Self::AttnDecode(shape) => attn::decode_twin(shape, params, grid, mem),
+            Self::AttnMerge => attn::merge_twin(params, grid, mem),
+            Self::GateAct => gate_act::twin(params, grid, mem),
+            Self::Argmax => argmax::twin(params, grid, mem),
+        }
+    }
+}
+
+/// `workgroups` in one row folded into two axes, none above WebGPU's 65,535. The shader finds its index as
+/// `workgroup_id.y * grid_x + workgroup_id.x` and leaves when it is past the end.
+#[must_use]
+pub fn fold(workgroups: u64) -> [u32; 3] {
+    if workgroups == 0 {
+        return [0, 0, 0];
+    }
+    let max = u64::from(limits::BASE_WORKGROUPS);
+    let rows = workgroups.div_ceil(max);
+    assert!(rows <= max, "{workgroups} workgroups do not fit two axes");
+    let columns = workgroups.div_ceil(rows);
+    [u32::try_from(columns).expect("at most 65,535"), u32::try_from(rows).expect("at most 65,535"), 1]
+}
+
+/// Row stride, in floats, of an activation buffer that feeds a matmul: whole blocks, so that shaders need no guard along K.
+/// The padding is zero from the start and never written.
+#[must_use]
+pub const fn padded(dim: u32) -> u32 {
+    dim.next_multiple_of(limits::BLOCK_WEIGHTS)
+}
+
+/// Words of a twin's binding seen as floats.
+#[must_use]
+pub fn floats(words: &[u32]) -> &[f32] {
+    bytemuck::cast_slice(words)
+}
+
+/// Words of a twin's binding seen as floats to write.
+#[must_use]
+pub fn floats_mut(words: &mut [u32]) -> &mut [f32] {
+    bytemuck::cast_slice_mut(words)
+}

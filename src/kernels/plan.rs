@@ -1,0 +1,46 @@
+//! Which variant runs where: the choice depends on the device, the tensor's shape and the rows of a launch, and every
+//! choice gives the same bits.
+
+use super::{Exchange, KvType, Tier, attn, matmul};
+use crate::format::block::BlockFormat;
+
+/// What the choice looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plan {
+    /// Tier of the player.
+    pub tier: Tier,
+    /// A software driver: few wide lanes instead of thousands of narrow ones.
+    pub software: bool,
+}
+
+impl Plan {
+    /// The plan of the CPU twin, which plays every variant alike.
+    pub const TWIN: Self = Self { tier: Tier::Base, software: true };
+
+    /// The exchange between lanes on this tier.
+    #[must_use]
+    pub const fn exchange(self) -> Exchange {
+        match self.tier {
+            Tier::Base => Exchange::Workgroup,
+            Tier::Subgroup | Tier::Matrix => Exchange::Subgroup,
+        }
+    }
+
+    /// Variant of the matmul for `rows` rows of activations.
+    #[must_use]
+    pub fn matmul(self, format: BlockFormat, rows: u32) -> matmul::Shape {
+        matmul::choose(self, format, rows)
+    }
+
+    /// Variant of prefill attention; `group` query heads share a KV head.
+    #[must_use]
+    pub fn attn_prefill(self, kv: KvType, head_dim: u32, group: u32) -> attn::Shape {
+        attn::choose_prefill(self, kv, head_dim, group)
+    }
+
+    /// Variant of decode attention.
+    #[must_use]
+    pub fn attn_decode(self, kv: KvType, head_dim: u32, group: u32) -> attn::Shape {
+        attn::choose_decode(self, kv, head_dim, group)
+    }
+}

@@ -1,0 +1,43 @@
+//! Shader texts: the files of `shaders/` as minijinja templates, so that a variant's constants unroll its loops.
+//!
+//! Text and not `override`, because register tiles must be scalars with literal names: drivers do not unroll what naga
+//! writes as `loop`, and an array indexed by a loop variable costs 10 to 20 times a register on software drivers.
+
+use std::sync::OnceLock;
+
+use minijinja::{Environment, UndefinedBehavior, Value};
+
+/// All shader files, by name. `shared/` holds includes.
+const SOURCES: &[(&str, &str)] = &[
+    ("argmax", include_str!("../../shaders/argmax.wgsl")),
+    ("attn_decode", include_str!("../../shaders/attn_decode.wgsl")),
+    ("attn_merge", include_str!("../../shaders/attn_merge.wgsl")),
+    ("attn_prefill", include_str!("../../shaders/attn_prefill.wgsl")),
+    ("embed", include_str!("../../shaders/embed.wgsl")),
+    ("gate_act", include_str!("../../shaders/gate_act.wgsl")),
+    ("matmul", include_str!("../../shaders/matmul.wgsl")),
+    ("rms_norm", include_str!("../../shaders/rms_norm.wgsl")),
+    ("rope_kv", include_str!("../../shaders/rope_kv.wgsl")),
+    ("shared/dequant", include_str!("../../shaders/shared/dequant.wgsl")),
+    ("shared/attn", include_str!("../../shaders/shared/attn.wgsl")),
+];
+
+fn environment() -> &'static Environment<'static> {
+    static ENVIRONMENT: OnceLock<Environment<'static>> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        let mut env = Environment::new();
+        env.set_undefined_behavior(UndefinedBehavior::Strict);
+        env.set_trim_blocks(true);
+        env.set_lstrip_blocks(true);
+        for (name, text) in SOURCES {
+            env.add_template(name, text).unwrap_or_else(|e| panic!("shader template {name}: {e:#}"));
+        }
+        env
+    })
+}
+
+/// The WGSL text of `shader` with `constants` filled in.
+pub(super) fn render(shader: &str, constants: &Value) -> String {
+    let template = environment().get_template(shader).unwrap_or_else(|e| panic!("shader {shader}: {e:#}"));
+    template.render(constants).unwrap_or_else(|e| panic!("shader {shader}: {e:#}"))
+}

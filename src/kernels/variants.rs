@@ -1,0 +1,26 @@
+//! The table of shipped variants: what tests validate, translate and run, and what browsers must compile.
+
+use super::{Kernel, KvType, Tier, argmax, attn, matmul};
+use crate::format::block::BlockFormat;
+
+/// Every variant that a plan can choose, each once, sorted.
+#[must_use]
+pub fn all() -> Vec<Kernel> {
+    let mut kernels = vec![Kernel::RmsNorm, Kernel::AttnMerge, Kernel::GateAct, Kernel::Argmax];
+    kernels.extend(BlockFormat::ALL.map(|format| Kernel::Embed { format }));
+    kernels.extend([KvType::F32, KvType::F16].map(|kv| Kernel::RopeKv { kv }));
+    kernels.extend(matmul::shapes().into_iter().map(Kernel::Matmul));
+    kernels.extend(attn::prefill_shapes().into_iter().map(Kernel::AttnPrefill));
+    kernels.extend(attn::decode_shapes().into_iter().map(Kernel::AttnDecode));
+    kernels.sort_unstable();
+    kernels.dedup();
+    kernels
+}
+
+/// The variants that a device of `tier` may run.
+#[must_use]
+pub fn of_tier(tier: Tier) -> Vec<Kernel> {
+    all().into_iter().filter(|k| k.spec().tier <= tier).collect()
+}
+
+const _: () = assert!(argmax::INVOCATIONS <= crate::limits::BASE_INVOCATIONS);

@@ -1,0 +1,81 @@
+//! Every bound of the engine, with the relations between bounds asserted at compile time.
+//!
+//! A queue, loop or buffer that has no bound here has none anywhere, which is a bug.
+
+/// Tokens in one KV page. A power of two that divides [`KEY_TILE_TOKENS`].
+pub const PAGE_TOKENS: u32 = 16;
+/// Keys that attention takes together; part of the canonical order, so it never changes with the adapter.
+pub const KEY_TILE_TOKENS: u32 = 32;
+/// Absolute positions in one attention split; part of the canonical order.
+pub const SPLIT_TOKENS: u32 = 256;
+
+/// Weights in one quantisation block of the legacy formats, and the unit in which K is counted.
+pub const BLOCK_WEIGHTS: u32 = 32;
+/// Shortest K slice in blocks; part of the canonical order (DESIGN.md §3).
+pub const SLICE_BLOCKS_MIN: u32 = 6;
+/// Most slices in which one K is summed; part of the canonical order, and the invocations that share a column in a GEMV.
+pub const SLICES_MAX: u32 = 16;
+/// Rows of a weight matrix that lie together in the packed layout; row counts are padded to it.
+pub const GROUP_ROWS: u32 = 32;
+
+/// Largest head size; the shaders hold one head in workgroup memory.
+pub const HEAD_DIM_MAX: u32 = 256;
+/// Head sizes are multiples of this (one `vec4<u32>` of f16 pairs).
+pub const HEAD_DIM_STEP: u32 = 8;
+
+/// What `Limits::default()` of WebGPU promises and the base tier never passes.
+pub const BASE_BINDING_BYTES: u64 = 128 << 20;
+/// Storage buffers a shader stage may bind on the base tier.
+pub const BASE_STORAGE_BUFFERS: usize = 8;
+/// Workgroup memory on the base tier, in bytes.
+pub const BASE_WORKGROUP_BYTES: u32 = 16 << 10;
+/// Invocations a workgroup on the base tier.
+pub const BASE_INVOCATIONS: u32 = 256;
+/// Workgroups along one axis of a dispatch on every tier.
+pub const BASE_WORKGROUPS: u32 = 65_535;
+/// Bytes between two dynamic uniform offsets; a params struct never passes it.
+pub const PARAMS_STRIDE: u32 = 256;
+
+/// Rows (tokens) of one step: vLLM's `max_num_batched_tokens`.
+pub const BATCHED_TOKENS_DEFAULT: u32 = 2048;
+/// Sequences in flight at once by default: vLLM's `max_num_seqs`.
+pub const SEQS_DEFAULT: u32 = 256;
+/// Steps submitted ahead of the one that is read back.
+pub const STEPS_AHEAD: u32 = 1;
+/// Rows whose logits one step may return.
+pub const LOGIT_ROWS_MAX: u32 = 64;
+/// Default bound of the KV pool in bytes.
+pub const KV_BYTES_DEFAULT: u64 = 1 << 30;
+
+/// Bytes the loader reads, packs and uploads at a time.
+pub const LOAD_CHUNK_BYTES: u64 = 8 << 20;
+/// Largest header (GGUF metadata and tensor list, or safetensors JSON) that is read.
+pub const HEADER_BYTES_MAX: u64 = 100 << 20;
+/// Tensors a model file may list.
+pub const TENSORS_MAX: u64 = 1 << 20;
+/// Metadata pairs a GGUF may hold.
+pub const METADATA_MAX: u64 = 1 << 16;
+/// Axes of a tensor.
+pub const TENSOR_DIMS_MAX: usize = 4;
+/// Layers of a model.
+pub const LAYERS_MAX: u32 = 1024;
+/// Rows of the embedding.
+pub const VOCAB_MAX: u32 = 1 << 21;
+/// Context of a model; rope tables are built up to it.
+pub const CONTEXT_MAX: u32 = 1 << 24;
+
+/// Instructions a chat template may run before it is stopped.
+pub const TEMPLATE_FUEL: u64 = 10_000_000;
+/// Bytes a chat template may write.
+pub const TEMPLATE_BYTES_MAX: usize = 16 << 20;
+/// Bytes of one prompt before it is tokenised.
+pub const PROMPT_BYTES_MAX: usize = 64 << 20;
+
+const _: () = assert!(PAGE_TOKENS.is_power_of_two());
+const _: () = assert!(KEY_TILE_TOKENS % PAGE_TOKENS == 0, "a key tile is whole pages");
+const _: () = assert!(SPLIT_TOKENS % KEY_TILE_TOKENS == 0, "a split is whole key tiles");
+const _: () = assert!(GROUP_ROWS % 8 == 0);
+const _: () = assert!(HEAD_DIM_MAX % HEAD_DIM_STEP == 0);
+const _: () = assert!(LOAD_CHUNK_BYTES < BASE_BINDING_BYTES);
+const _: () = assert!(SLICES_MAX * 16 <= BASE_INVOCATIONS, "16 columns by all slices fit one workgroup");
+const _: () = assert!(LOGIT_ROWS_MAX <= BATCHED_TOKENS_DEFAULT);
