@@ -122,6 +122,46 @@ pub enum Access {
     Write,
 }
 
+/// Declares the params struct of a kernel once: layout as in WGSL, its size, its fields for the test that compares the two,
+/// and the way back from bytes for the twin. The WGSL struct has the same field names in the same order, paddings included
+/// (`pad0`, `pad1`, …), and is bound as `@group(0) @binding(0) var<uniform> params: Params;`. Its size is a multiple of 16.
+#[allow(unused_macros, reason = "until the first kernel lands")]
+macro_rules! params_struct {
+    (
+        $(#[$meta:meta])*
+        $vis:vis struct $name:ident {
+            $($(#[$field_meta:meta])* $field_vis:vis $field:ident : $type:ty),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Debug, Clone, Copy, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
+        $vis struct $name {
+            $($(#[$field_meta])* $field_vis $field: $type),*
+        }
+
+        impl $name {
+            /// Size in bytes.
+            $vis const BYTES: u32 = size_of::<Self>() as u32;
+            /// Name and byte offset of each field.
+            $vis const FIELDS: &'static [(&'static str, u32)] =
+                &[$((stringify!($field), std::mem::offset_of!($name, $field) as u32)),*];
+
+            /// The struct whose bytes a launch carries.
+            #[must_use]
+            $vis fn read(bytes: &[u8]) -> Self {
+                assert_eq!(bytes.len(), size_of::<Self>(), "bytes of {}", stringify!($name));
+                bytemuck::pod_read_unaligned(bytes)
+            }
+        }
+
+        const _: () = assert!(size_of::<$name>() % 16 == 0, "uniform structs are whole vec4s");
+        const _: () = assert!(size_of::<$name>() <= $crate::limits::PARAMS_STRIDE as usize, "params fit their stride");
+    };
+}
+#[allow(unused_imports, reason = "until the first kernel lands")]
+pub(crate) use params_struct;
+
 /// A kernel with all constants of its variant. Two equal kernels have the same WGSL text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kernel {
@@ -162,8 +202,10 @@ pub struct Spec {
     pub constants: minijinja::Value,
     /// Access of the storage bindings 1, 2, …
     pub bindings: &'static [Access],
-    /// Bytes of the params struct at binding 0.
+    /// Bytes of the params struct at binding 0: `Params::BYTES`.
     pub params_bytes: u32,
+    /// Name and byte offset of each field of the params struct: `Params::FIELDS`. A test compares them with the WGSL.
+    pub params_fields: &'static [(&'static str, u32)],
     /// Invocations of a workgroup.
     pub invocations: u32,
     /// Least tier that can run it.
@@ -241,4 +283,26 @@ pub fn floats(words: &[u32]) -> &[f32] {
 #[must_use]
 pub fn floats_mut(words: &mut [u32]) -> &mut [f32] {
     bytemuck::cast_slice_mut(words)
+}
+
+#[cfg(test)]
+mod tests {
+    params_struct! {
+        /// As a kernel would write it.
+        struct Params {
+            /// Rows.
+            rows: u32,
+            scale: f32,
+            pad0: u32,
+            pad1: u32,
+        }
+    }
+
+    #[test]
+    fn params_struct_knows_its_layout() {
+        assert_eq!(Params::BYTES, 16);
+        assert_eq!(Params::FIELDS, [("rows", 0), ("scale", 4), ("pad0", 8), ("pad1", 12)]);
+        let params = Params { rows: 3, scale: 0.5, pad0: 0, pad1: 0 };
+        assert_eq!(Params::read(bytemuck::bytes_of(&params)), params);
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::sync::OnceLock;
 
+use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
 
 /// All shader files, by name. `shared/` holds includes.
@@ -27,8 +28,8 @@ fn environment() -> &'static Environment<'static> {
     ENVIRONMENT.get_or_init(|| {
         let mut env = Environment::new();
         env.set_undefined_behavior(UndefinedBehavior::Strict);
-        env.set_trim_blocks(true);
-        env.set_lstrip_blocks(true);
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        env.set_syntax(syntax.unwrap_or_else(|e| panic!("shader template syntax: {e:#}")));
         for (name, text) in SOURCES {
             env.add_template(name, text).unwrap_or_else(|e| panic!("shader template {name}: {e:#}"));
         }
