@@ -55,6 +55,18 @@ pub const HEADER_BYTES_MAX: u64 = 100 << 20;
 pub const TENSORS_MAX: u64 = 1 << 20;
 /// Metadata pairs a GGUF may hold.
 pub const METADATA_MAX: u64 = 1 << 16;
+/// Items of one array in a GGUF's metadata: tokens, scores, merges. Merges may outnumber tokens twice.
+pub const METADATA_ITEMS_MAX: u64 = 1 << 22;
+/// Bytes of a tensor's name or a metadata key; GGUF itself allows 65,535 for a key and ggml 63 for a name.
+pub const NAME_BYTES_MAX: u64 = 1 << 10;
+/// Largest `general.alignment` of a GGUF.
+pub const ALIGNMENT_MAX: u64 = 1 << 20;
+/// Files that one safetensors index may name; each stays open.
+pub const SHARDS_MAX: usize = 512;
+/// Largest `config.json`, `tokenizer_config.json` and the like; Gemma's is 1.2 MB.
+pub const CONFIG_BYTES_MAX: u64 = 8 << 20;
+/// Largest `tokenizer.json`; Gemma's is 33 MB.
+pub const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
 /// Axes of a tensor.
 pub const TENSOR_DIMS_MAX: usize = 4;
 /// Layers of a model.
@@ -79,3 +91,4 @@ const _: () = assert!(HEAD_DIM_MAX % HEAD_DIM_STEP == 0);
 const _: () = assert!(LOAD_CHUNK_BYTES < BASE_BINDING_BYTES);
 const _: () = assert!(SLICES_MAX * 16 <= BASE_INVOCATIONS, "16 columns by all slices fit one workgroup");
 const _: () = assert!(LOGIT_ROWS_MAX <= BATCHED_TOKENS_DEFAULT);
+const _: () = assert!(METADATA_ITEMS_MAX >= 2 * VOCAB_MAX as u64, "tokens and merges of the largest vocabulary fit");
