@@ -1,1 +1,73 @@
-// TODO
+// embed: out[r, k] = scale * w[token(r) - first_token, k]
+//
+// rows   [rows] (token, position, slot, -)           which embedding row each row of the batch takes
+// w      packed [tokens, k] {{ format }}, layout in src/kernels/layout.rs
+// out    [rows, out_stride] f32
+// One workgroup owns one row; an invocation owns one block of 32 weights at a time. Rows whose token lies in another part
+// of a split embedding are left alone. Reads one row of codes, writes 4 bytes a weight. Assumes base limits only.
+{% from "shared/dequant" import code %}
+
+struct Params {
+    row_count: u32,
+    first_token: u32,
+    token_count: u32,
+    blocks: u32,
+    out_stride: u32,
+    grid_x: u32,
+    scale: f32,
+    pad0: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+// [row_count]
+@group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>;
+// [group, block, vector, row in group]
+@group(0) @binding(2) var<storage, read> codes: array<vec4<u32>>;
+// [group, block, row in group]
+@group(0) @binding(3) var<storage, read> scales: array<u32>;
+// [group, block, row in group]
+@group(0) @binding(4) var<storage, read> high: array<u32>;
+// [row_count, out_stride]
+@group(0) @binding(5) var<storage, read_write> out: array<f32>;
+
+@compute @workgroup_size(32)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let row = group.y * params.grid_x + group.x;
+    if (row >= params.row_count) {
+        return;
+    }
+    let token = rows[row].x;
+    if (token < params.first_token || token - params.first_token >= params.token_count) {
+        return;
+    }
+    let n = token - params.first_token;
+    for (var block = lane; block < params.blocks; block += 32u) {
+        let at = (n / 32u) * params.blocks + block;
+        let to = row * params.out_stride + block * 32u;
+{% for v in range(vectors) %}
+        let v{{ v }} = codes[(at * {{ vectors }}u + {{ v }}u) * 32u + n % 32u];
+{% for c in range(4) %}
+        let w{{ 4 * v + c }} = v{{ v }}.{{ "xyzw"[c] }};
+{% endfor %}
+{% endfor %}
+{% if has_scales %}
+        let scale_word = scales[at * 32u + n % 32u];
+        let d = unpack2x16float(scale_word).x;
+{% endif %}
+{% if has_minimum %}
+        let m = unpack2x16float(scale_word).y;
+{% endif %}
+{% if has_high %}
+        let h = high[at * 32u + n % 32u];
+{% endif %}
+{% for k in range(32) %}
+{% if has_minimum %}
+        out[to + {{ k }}u] = params.scale * fma({{ code(format, 1, "w", "h", k) | trim }}, d, m);
+{% elif has_scales %}
+        out[to + {{ k }}u] = params.scale * ({{ code(format, 1, "w", "h", k) | trim }} * d);
+{% else %}
+        out[to + {{ k }}u] = params.scale * {{ code(format, 1, "w", "h", k) | trim }};
+{% endif %}
+{% endfor %}
+    }
+}

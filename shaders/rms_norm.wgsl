@@ -1,1 +1,75 @@
-// TODO
+// rms_norm: h = x[i] + delta[i]; out[r] = h / sqrt(mean(h^2) + eps) * weight; x[i] = h, with i = map[r] or r
+//
+// x, delta [rows, stride] f32; weight [dim] f32; map [row_count] u32; out [row_count, stride] f32
+// One workgroup of 64 owns one row. Lane l sums the squares of vec4s l, l + 64, ... ascending; the 64 sums are joined by a
+// fixed tree, so the order depends on dim only. Reads 12, writes 8 bytes an element. Strides are multiples of 32; padding is zero.
+
+struct Params {
+    row_count: u32,
+    dim: u32,
+    stride_vectors: u32,
+    has_delta: u32,
+    has_map: u32,
+    grid_x: u32,
+    eps: f32,
+    pad0: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+// [rows, stride / 4]
+@group(0) @binding(1) var<storage, read_write> x: array<vec4<f32>>;
+// [rows, stride / 4]
+@group(0) @binding(2) var<storage, read> delta: array<vec4<f32>>;
+// [dim]
+@group(0) @binding(3) var<storage, read> weight: array<f32>;
+// [row_count]
+@group(0) @binding(4) var<storage, read> map: array<u32>;
+// [row_count, stride / 4]
+@group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
+
+var<workgroup> sums: array<f32, 64>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let row = group.y * params.grid_x + group.x;
+    if (row >= params.row_count) {
+        return;
+    }
+    var from_row = row;
+    if (params.has_map != 0u) {
+        from_row = map[row];
+    }
+    let base = from_row * params.stride_vectors;
+    var sum = 0.0;
+    for (var i = lane; i < params.stride_vectors; i += 64u) {
+        var h = x[base + i];
+        if (params.has_delta != 0u) {
+            h += delta[base + i];
+            if (params.has_map == 0u) {
+                x[base + i] = h;
+            }
+        }
+        sum = fma(h.x, h.x, sum);
+        sum = fma(h.y, h.y, sum);
+        sum = fma(h.z, h.z, sum);
+        sum = fma(h.w, h.w, sum);
+    }
+    sums[lane] = sum;
+    workgroupBarrier();
+{% for half in [32, 16, 8, 4, 2, 1] %}
+    if (lane < {{ half }}u) {
+        sums[lane] += sums[lane + {{ half }}u];
+    }
+    workgroupBarrier();
+{% endfor %}
+    let factor = 1.0 / sqrt(sums[0] / f32(params.dim) + params.eps);
+    let last = params.dim - 1u;
+    for (var i = lane; i < params.stride_vectors; i += 64u) {
+        var h = x[base + i];
+        if (params.has_delta != 0u && params.has_map != 0u) {
+            h += delta[base + i];
+        }
+        let w = vec4<f32>(weight[min(4u * i, last)], weight[min(4u * i + 1u, last)], weight[min(4u * i + 2u, last)], weight[min(4u * i + 3u, last)]);
+        out[row * params.stride_vectors + i] = h * factor * w;
+    }
+}

@@ -1,8 +1,9 @@
 //! Rows of the embedding matrix, dequantised: the first op of a step.
 
-use super::layout::Packed;
-use super::{Spec, Tape};
+use super::layout::{self, Packed, TwinPlanes};
+use super::{Access, Kernel, Spec, Tape, Tier, floats_mut, params_struct};
 use crate::format::block::BlockFormat;
+use crate::limits::BLOCK_WEIGHTS;
 use crate::recording::BufferId;
 
 /// Arguments of a launch: `out[r, k] = scale * w[token[r] - first_token, k]` for the tokens that this part holds.
@@ -18,22 +19,78 @@ pub struct Args {
     pub row_count: u32,
     /// `[rows, out_stride]` f32.
     pub out: BufferId,
-    /// Floats between rows of `out`.
+    /// Floats between rows of `out`: at least whole blocks.
     pub out_stride: u32,
     /// Multiplies every weight.
     pub scale: f32,
 }
 
+params_struct! {
+    /// As in `shaders/embed.wgsl`.
+    pub(super) struct Params {
+        row_count: u32,
+        first_token: u32,
+        token_count: u32,
+        blocks: u32,
+        out_stride: u32,
+        grid_x: u32,
+        scale: f32,
+        pad0: u32,
+    }
+}
+
 /// Records the launch.
 pub fn record(tape: &mut Tape, args: &Args) {
-    let _ = (tape, args);
-    todo!()
+    let weights = args.weights;
+    let blocks = weights.k.div_ceil(BLOCK_WEIGHTS);
+    assert!(args.out_stride >= blocks * BLOCK_WEIGHTS, "out_stride {} below {blocks} blocks", args.out_stride);
+    let grid = super::fold(u64::from(args.row_count));
+    let params = Params {
+        row_count: args.row_count,
+        first_token: args.first_token,
+        token_count: weights.rows,
+        blocks,
+        out_stride: args.out_stride,
+        grid_x: grid[0],
+        scale: args.scale,
+        pad0: 0,
+    };
+    let bindings = [args.rows, weights.codes, weights.scales, weights.high, args.out];
+    tape.dispatch(Kernel::Embed { format: weights.format }, &bindings, &params, grid);
 }
+
 pub(super) fn spec(format: BlockFormat) -> Spec {
-    let _ = format;
-    todo!()
+    Spec {
+        label: format!("embed_{}", format.name()),
+        shader: "embed",
+        constants: minijinja::context! {
+            format => format.name(), vectors => layout::code_vectors(format), has_scales => layout::has_scales(format),
+            has_minimum => layout::has_minimum(format), has_high => layout::has_high(format),
+        },
+        bindings: &[Access::Read, Access::Read, Access::Read, Access::Read, Access::Write],
+        params_bytes: Params::BYTES,
+        params_fields: Params::FIELDS,
+        invocations: 32,
+        tier: Tier::Base,
+    }
 }
+
 pub(super) fn twin(format: BlockFormat, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
-    let _ = (format, params, grid, mem);
-    todo!()
+    let p = Params::read(params);
+    assert!(grid[0] * grid[1] >= p.row_count && p.grid_x == grid[0], "grid {grid:?} for {} rows", p.row_count);
+    let (inputs, out) = mem.split_at_mut(4);
+    let planes =
+        TwinPlanes { format, blocks: p.blocks as usize, codes: &inputs[1], scales: &inputs[2], high: &inputs[3] };
+    let out = floats_mut(&mut out[0]);
+    for (row, fields) in inputs[0].chunks_exact(4).take(p.row_count as usize).enumerate() {
+        let Some(n) = fields[0].checked_sub(p.first_token).filter(|n| *n < p.token_count) else { continue };
+        for block in 0..planes.blocks {
+            let mut codes = [0.0; 32];
+            let (d, m) = planes.block(n as usize, block, &mut codes);
+            let to = row * p.out_stride as usize + block * 32;
+            for (o, code) in out[to..to + 32].iter_mut().zip(codes) {
+                *o = p.scale * if layout::has_minimum(format) { code * d + m } else { code * d };
+            }
+        }
+    }
 }

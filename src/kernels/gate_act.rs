@@ -1,6 +1,6 @@
 //! Gated activation of the MLP: `out = act(gate) * up`.
 
-use super::{Spec, Tape};
+use super::{Access, Kernel, Spec, Tape, Tier, floats, floats_mut, params_struct};
 use crate::recording::BufferId;
 
 /// The activation of the gate.
@@ -31,15 +31,71 @@ pub struct Args {
     pub activation: Activation,
 }
 
+params_struct! {
+    /// As in `shaders/gate_act.wgsl`.
+    pub(super) struct Params {
+        row_count: u32,
+        dim: u32,
+        gate_up_stride: u32,
+        out_stride: u32,
+        row_groups: u32,
+        grid_x: u32,
+        gelu: u32,
+        pad0: u32,
+    }
+}
+
 /// Records the launch.
 pub fn record(tape: &mut Tape, args: &Args) {
-    let _ = (tape, args);
-    todo!()
+    assert!(args.gate_up_stride >= 2 * args.dim && args.out_stride >= args.dim, "strides below {}", args.dim);
+    let row_groups = args.dim.div_ceil(64);
+    let grid = super::fold(u64::from(args.row_count) * u64::from(row_groups));
+    let params = Params {
+        row_count: args.row_count,
+        dim: args.dim,
+        gate_up_stride: args.gate_up_stride,
+        out_stride: args.out_stride,
+        row_groups,
+        grid_x: grid[0],
+        gelu: u32::from(args.activation == Activation::GeluTanh),
+        pad0: 0,
+    };
+    tape.dispatch(Kernel::GateAct, &[args.gate_up, args.out], &params, grid);
 }
+
 pub(super) fn spec() -> Spec {
-    todo!()
+    Spec {
+        label: "gate_act".into(),
+        shader: "gate_act",
+        constants: minijinja::context! {},
+        bindings: &[Access::Read, Access::Write],
+        params_bytes: Params::BYTES,
+        params_fields: Params::FIELDS,
+        invocations: 64,
+        tier: Tier::Base,
+    }
 }
+
 pub(super) fn twin(params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
-    let _ = (params, grid, mem);
-    todo!()
+    let p = Params::read(params);
+    assert!(
+        u64::from(grid[0]) * u64::from(grid[1]) >= u64::from(p.row_count) * u64::from(p.row_groups),
+        "grid {grid:?}"
+    );
+    assert!(p.row_groups * 64 >= p.dim && p.grid_x == grid[0], "grid {grid:?} for rows of {}", p.dim);
+    let [gate_up, out] = mem else { panic!("gate_act binds two buffers, not {}", mem.len()) };
+    let (gate_up, out, dim) = (floats(gate_up), floats_mut(out), p.dim as usize);
+    for row in 0..p.row_count as usize {
+        let from = row * p.gate_up_stride as usize;
+        for i in 0..dim {
+            let (gate, up) = (gate_up[from + i], gate_up[from + dim + i]);
+            let act = if p.gelu == 0 {
+                gate / (1.0 + (-gate.max(-88.0)).exp())
+            } else {
+                let inner = (0.797_884_6_f32 * (gate + 0.044_715 * gate * gate * gate)).clamp(-10.0, 10.0);
+                0.5 * gate * (1.0 + inner.tanh())
+            };
+            out[row * p.out_stride as usize + i] = act * up;
+        }
+    }
 }

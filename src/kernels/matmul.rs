@@ -1,9 +1,10 @@
 //! Activations times a packed weight matrix, dequantised on the way: GEMV for few rows, GEMM tiles for many.
 
-use super::layout::Packed;
+use super::layout::{self, Packed, TwinPlanes};
 use super::plan::Plan;
-use super::{Exchange, Spec, Tape};
+use super::{Access, Exchange, Kernel, Spec, Tape, Tier, floats, params_struct};
 use crate::format::block::BlockFormat;
+use crate::limits::{BLOCK_WEIGHTS, SLICE_BLOCKS_MIN, SLICES_MAX};
 use crate::recording::BufferId;
 
 /// Constants of a variant.
@@ -13,7 +14,7 @@ pub struct Shape {
     pub format: BlockFormat,
     /// Rows of activations a lane.
     pub rows: u8,
-    /// Columns (weight rows) a lane: 4 or 8.
+    /// Columns (weight rows) a lane: 1, 4 or 8.
     pub cols: u8,
     /// Lanes side by side over columns.
     pub lanes: u8,
@@ -23,7 +24,7 @@ pub struct Shape {
     pub exchange: Exchange,
 }
 
-/// Arguments of a launch: `out[r, out_column + n] = bias[n] + sum_k x[r, k] * w[n, k]`.
+/// Arguments of a launch: `out[r, out_column + n] = bias[bias_start + n] + sum_k x[r, k] * w[n, k]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Args {
     /// The weights.
@@ -46,23 +47,264 @@ pub struct Args {
     pub rows: u32,
 }
 
+params_struct! {
+    /// As in `shaders/matmul.wgsl`.
+    pub(super) struct Params {
+        rows: u32,
+        columns: u32,
+        blocks: u32,
+        slice_blocks: u32,
+        x_stride_vectors: u32,
+        out_stride: u32,
+        out_column: u32,
+        has_bias: u32,
+        bias_start: u32,
+        row_tiles: u32,
+        tiles: u32,
+        grid_x: u32,
+    }
+}
+
+/// Blocks in one K slice of the canonical order: a constant of K alone.
+#[must_use]
+pub const fn slice_blocks(blocks: u32) -> u32 {
+    let even = blocks.div_ceil(SLICES_MAX);
+    if even > SLICE_BLOCKS_MIN { even } else { SLICE_BLOCKS_MIN }
+}
+
 /// Records the launch.
 pub fn record(tape: &mut Tape, plan: Plan, args: &Args) {
-    let _ = (tape, plan, args);
-    todo!()
+    record_shape(tape, plan.matmul(args.weights.format, args.rows), args);
 }
+
+/// Records the launch with a given variant, for tests and experiments.
+pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
+    let weights = args.weights;
+    if args.rows == 0 || weights.rows == 0 {
+        return;
+    }
+    assert_eq!(shape.format, weights.format, "variant for another format");
+    assert!(args.x_stride.is_multiple_of(BLOCK_WEIGHTS), "x_stride {} is not whole blocks", args.x_stride);
+    assert!(args.x_stride >= weights.k, "x_stride {} below k {}", args.x_stride, weights.k);
+    assert!(args.out_column + weights.rows <= args.out_stride, "columns past the output's stride");
+    let blocks = weights.k.div_ceil(BLOCK_WEIGHTS);
+    let row_tiles = args.rows.div_ceil(u32::from(shape.rows));
+    let column_tiles = weights.rows.div_ceil(u32::from(shape.cols) * u32::from(shape.lanes));
+    let tiles = u64::from(row_tiles) * u64::from(column_tiles);
+    let grid = super::fold(tiles);
+    let params = Params {
+        rows: args.rows,
+        columns: weights.rows,
+        blocks,
+        slice_blocks: slice_blocks(blocks),
+        x_stride_vectors: args.x_stride / 4,
+        out_stride: args.out_stride,
+        out_column: args.out_column,
+        has_bias: u32::from(args.bias.is_some()),
+        bias_start: args.bias_start,
+        row_tiles,
+        tiles: u32::try_from(tiles).expect("folded"),
+        grid_x: grid[0],
+    };
+    let bias = args.bias.unwrap_or(weights.scales);
+    let bindings = [weights.codes, weights.scales, weights.high, args.x, bias, args.out];
+    tape.dispatch(Kernel::Matmul(shape), &bindings, &params, grid);
+}
+
+/// The variant for `rows` rows of activations.
 pub(super) fn choose(plan: Plan, format: BlockFormat, rows: u32) -> Shape {
-    let _ = (plan, format, rows);
-    todo!()
+    let few = match rows {
+        0 | 1 => 1,
+        2 => 2,
+        3 | 4 => 4,
+        _ => 8,
+    };
+    shape(plan, format, few)
 }
+
+fn shape(plan: Plan, format: BlockFormat, rows: u8) -> Shape {
+    let (cols, lanes, slices, exchange) = match (plan.software, plan.exchange(), rows) {
+        // A software driver has two to eight wide cores: few fat lanes, x loaded once and broadcast.
+        (true, Exchange::Subgroup, 1..=4) => (8, 8, 1, Exchange::Subgroup),
+        (true, Exchange::Subgroup, _) => (4, 8, 1, Exchange::Subgroup),
+        (true, _, 1..=4) => (8, 8, 1, Exchange::Storage),
+        (true, _, _) => (8, 32, 1, Exchange::Workgroup),
+        // A real GPU needs thousands of lanes: K slices side by side where there is one row.
+        (false, _, 1..=4) => (1, 16, 16, Exchange::Storage),
+        (false, Exchange::Subgroup, _) => (4, 64, 1, Exchange::Subgroup),
+        (false, _, _) => (4, 64, 1, Exchange::Workgroup),
+    };
+    Shape { format, rows, cols, lanes, slices, exchange }
+}
+
+/// All variants that [`choose`] can return.
 pub(super) fn shapes() -> Vec<Shape> {
-    todo!()
+    let mut shapes = Vec::new();
+    for tier in [Tier::Base, Tier::Subgroup] {
+        for software in [false, true] {
+            for format in BlockFormat::ALL {
+                shapes.extend([1, 2, 4, 8].map(|rows| shape(Plan { tier, software }, format, rows)));
+            }
+        }
+    }
+    shapes
 }
+
 pub(super) fn spec(shape: Shape) -> Spec {
-    let _ = shape;
-    todo!()
+    let Shape { format, rows, cols, lanes, slices, exchange } = shape;
+    let exchange_name = match exchange {
+        Exchange::Subgroup => "subgroup",
+        Exchange::Workgroup => "workgroup",
+        Exchange::Storage => "storage",
+    };
+    Spec {
+        label: format!("matmul_{}_r{rows}c{cols}_l{lanes}s{slices}_{exchange_name}", format.name()),
+        shader: "matmul",
+        constants: minijinja::context! {
+            format => format.name(), rows, cols, lanes, slices, exchange => exchange_name,
+            vectors => layout::code_vectors(format), has_scales => layout::has_scales(format),
+            has_minimum => layout::has_minimum(format), has_high => layout::has_high(format),
+        },
+        bindings: &[Access::Read, Access::Read, Access::Read, Access::Read, Access::Read, Access::Write],
+        params_bytes: Params::BYTES,
+        params_fields: Params::FIELDS,
+        invocations: u32::from(lanes) * u32::from(slices),
+        tier: if exchange == Exchange::Subgroup { Tier::Subgroup } else { Tier::Base },
+    }
 }
+
+/// Columns that the twin computes side by side; they vectorise, and the order of each stays canonical.
+const TWIN_COLUMNS: usize = 8;
+
 pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
-    let _ = (shape, params, grid, mem);
-    todo!()
+    let p = Params::read(params);
+    let columns_a_tile = u32::from(shape.cols) * u32::from(shape.lanes);
+    assert!(grid[0] * grid[1] >= p.tiles && p.grid_x == grid[0], "grid {grid:?} for {} tiles", p.tiles);
+    assert!(p.row_tiles * u32::from(shape.rows) >= p.rows, "rows not covered");
+    assert!(p.tiles / p.row_tiles * columns_a_tile >= p.columns, "columns not covered");
+    let (inputs, out) = mem.split_at_mut(5);
+    let planes = TwinPlanes {
+        format: shape.format,
+        blocks: p.blocks as usize,
+        codes: &inputs[0],
+        scales: &inputs[1],
+        high: &inputs[2],
+    };
+    let x = floats(&inputs[3]);
+    let bias = if p.has_bias == 0 { &[] } else { &floats(&inputs[4])[p.bias_start as usize..] };
+    let columns = p.columns as usize;
+    let threads = thread_count(columns);
+    let share = columns.div_ceil(TWIN_COLUMNS).div_ceil(threads) * TWIN_COLUMNS;
+    let mut parts: Vec<Vec<f32>> = (0..threads).map(|_| Vec::new()).collect();
+    let work = |i: usize, part: &mut Vec<f32>| {
+        let range = (i * share).min(columns)..((i + 1) * share).min(columns);
+        *part = twin_columns(&planes, &p, x, bias, range);
+    };
+    if threads == 1 {
+        work(0, &mut parts[0]);
+    } else {
+        std::thread::scope(|scope| {
+            for (i, part) in parts.iter_mut().enumerate() {
+                scope.spawn(move || work(i, part));
+            }
+        });
+    }
+    let out = super::floats_mut(&mut out[0]);
+    for (i, part) in parts.iter().enumerate() {
+        let first = i * share;
+        let width = ((i + 1) * share).min(columns).saturating_sub(first);
+        for (row, values) in part.chunks_exact(width.max(1)).enumerate() {
+            let to = row * p.out_stride as usize + p.out_column as usize + first;
+            out[to..to + width].copy_from_slice(values);
+        }
+    }
+}
+
+fn thread_count(columns: usize) -> usize {
+    if cfg!(target_arch = "wasm32") || columns < 256 {
+        return 1;
+    }
+    std::thread::available_parallelism().map_or(1, usize::from).min(16)
+}
+
+/// Results of a range of columns, `[rows, range]`. Multiply, then add: what software drivers make of `fma`.
+fn twin_columns(
+    planes: &TwinPlanes<'_>,
+    p: &Params,
+    x: &[f32],
+    bias: &[f32],
+    range: std::ops::Range<usize>,
+) -> Vec<f32> {
+    let (rows, width, scaled) = (p.rows as usize, range.len(), layout::has_scales(planes.format));
+    let mut out = vec![0.0_f32; rows * width];
+    let mut slices = vec![[0.0_f32; TWIN_COLUMNS]; rows];
+    for first in range.clone().step_by(TWIN_COLUMNS) {
+        let mut totals = vec![[0.0_f32; TWIN_COLUMNS]; rows];
+        let live = TWIN_COLUMNS.min(range.end - first);
+        for block in 0..planes.blocks {
+            let mut codes = [[0.0_f32; TWIN_COLUMNS]; 32];
+            let (mut d, mut m) = ([0.0_f32; TWIN_COLUMNS], [0.0_f32; TWIN_COLUMNS]);
+            for c in 0..live {
+                let mut column = [0.0; 32];
+                (d[c], m[c]) = planes.block(first + c, block, &mut column);
+                column.iter().zip(&mut codes).for_each(|(code, row)| row[c] = *code);
+            }
+            if (block as u32).is_multiple_of(p.slice_blocks) {
+                slices.fill([0.0; TWIN_COLUMNS]);
+            }
+            for row in 0..rows {
+                let at = row * p.x_stride_vectors as usize * 4 + block * 32;
+                twin_block(
+                    &x[at..at + 32],
+                    &codes,
+                    &d,
+                    &m,
+                    scaled,
+                    layout::has_minimum(planes.format),
+                    &mut slices[row],
+                );
+            }
+            if (block as u32 + 1).is_multiple_of(p.slice_blocks) || block + 1 == planes.blocks {
+                totals.iter_mut().zip(&slices).for_each(|(t, s)| t.iter_mut().zip(s).for_each(|(t, s)| *t += s));
+            }
+        }
+        for (row, total) in totals.iter().enumerate() {
+            for c in 0..live {
+                let add = bias.get(first + c).copied().unwrap_or(0.0);
+                out[row * width + first - range.start + c] = total[c] + add;
+            }
+        }
+    }
+    out
+}
+
+fn twin_block(
+    x: &[f32],
+    codes: &[[f32; TWIN_COLUMNS]; 32],
+    d: &[f32; TWIN_COLUMNS],
+    m: &[f32; TWIN_COLUMNS],
+    scaled: bool,
+    minimum: bool,
+    slice: &mut [f32; TWIN_COLUMNS],
+) {
+    let mut sum = if scaled { [0.0; TWIN_COLUMNS] } else { *slice };
+    for (x, codes) in x.iter().zip(codes) {
+        for c in 0..TWIN_COLUMNS {
+            sum[c] += codes[c] * x;
+        }
+    }
+    if !scaled {
+        *slice = sum;
+        return;
+    }
+    let mut x_sum = 0.0;
+    if minimum {
+        x.chunks_exact(4).for_each(|v| x_sum += ((v[0] + v[1]) + v[2]) + v[3]);
+    }
+    for c in 0..TWIN_COLUMNS {
+        slice[c] += sum[c] * d[c];
+        if minimum {
+            slice[c] += x_sum * m[c];
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Residual add and RMS norm, one row a workgroup.
 
-use super::{Spec, Tape};
+use super::{Access, Kernel, Spec, Tape, Tier, floats, floats_mut, params_struct};
+use crate::limits::BLOCK_WEIGHTS;
 use crate::recording::BufferId;
 
 /// Arguments of a launch. With `h = x[map[r]] + delta[map[r]]` (`x` alone without `delta`; `map` is the identity when absent):
@@ -21,7 +22,7 @@ pub struct Args {
     pub row_count: u32,
     /// Elements of a row.
     pub dim: u32,
-    /// Floats between rows, of all three.
+    /// Floats between rows, of all three; whole blocks, zero from `dim` on.
     pub stride: u32,
     /// Added to the mean square.
     pub eps: f32,
@@ -31,15 +32,83 @@ pub struct Args {
     pub unused_map: BufferId,
 }
 
+params_struct! {
+    /// As in `shaders/rms_norm.wgsl`.
+    pub(super) struct Params {
+        row_count: u32,
+        dim: u32,
+        stride_vectors: u32,
+        has_delta: u32,
+        has_map: u32,
+        grid_x: u32,
+        eps: f32,
+        pad0: u32,
+    }
+}
+
+/// Lanes of the workgroup that takes a row: part of the canonical order.
+const LANES: usize = 64;
+
 /// Records the launch.
 pub fn record(tape: &mut Tape, args: &Args) {
-    let _ = (tape, args);
-    todo!()
+    assert!(args.stride.is_multiple_of(BLOCK_WEIGHTS) && args.stride >= args.dim, "stride {}", args.stride);
+    assert!(args.dim > 0, "an empty row has no mean");
+    let grid = super::fold(u64::from(args.row_count));
+    let params = Params {
+        row_count: args.row_count,
+        dim: args.dim,
+        stride_vectors: args.stride / 4,
+        has_delta: u32::from(args.delta.is_some()),
+        has_map: u32::from(args.map.is_some()),
+        grid_x: grid[0],
+        eps: args.eps,
+        pad0: 0,
+    };
+    let (delta, map) = (args.delta.unwrap_or(args.unused_delta), args.map.unwrap_or(args.unused_map));
+    tape.dispatch(Kernel::RmsNorm, &[args.x, delta, args.weight, map, args.out], &params, grid);
 }
+
 pub(super) fn spec() -> Spec {
-    todo!()
+    Spec {
+        label: "rms_norm".into(),
+        shader: "rms_norm",
+        constants: minijinja::context! {},
+        bindings: &[Access::Write, Access::Read, Access::Read, Access::Read, Access::Write],
+        params_bytes: Params::BYTES,
+        params_fields: Params::FIELDS,
+        invocations: 64,
+        tier: Tier::Base,
+    }
 }
+
 pub(super) fn twin(params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
-    let _ = (params, grid, mem);
-    todo!()
+    let p = Params::read(params);
+    assert!(grid[0] * grid[1] >= p.row_count && p.grid_x == grid[0], "grid {grid:?} for {} rows", p.row_count);
+    let [x, delta, weight, map, out] = mem else { panic!("rms_norm binds five buffers, not {}", mem.len()) };
+    let (x, out) = (floats_mut(x), floats_mut(out));
+    let (delta, weight, stride) = (floats(delta), floats(weight), p.stride_vectors as usize * 4);
+    for row in 0..p.row_count as usize {
+        let from = if p.has_map == 0 { row } else { map[row] as usize } * stride;
+        let mut h = x[from..from + stride].to_vec();
+        if p.has_delta != 0 {
+            h.iter_mut().zip(&delta[from..from + stride]).for_each(|(h, d)| *h += d);
+            if p.has_map == 0 {
+                x[from..from + stride].copy_from_slice(&h);
+            }
+        }
+        let mut sums = [0.0_f32; LANES];
+        for (i, v) in h.chunks_exact(4).enumerate() {
+            v.iter().for_each(|h| sums[i % LANES] += h * h);
+        }
+        let mut half = LANES / 2;
+        while half > 0 {
+            (0..half).for_each(|lane| sums[lane] += sums[lane + half]);
+            half /= 2;
+        }
+        #[allow(clippy::cast_precision_loss, reason = "the shader does the same")]
+        let factor = 1.0 / (sums[0] / p.dim as f32 + p.eps).sqrt();
+        for (i, o) in out[row * stride..(row + 1) * stride].iter_mut().enumerate() {
+            *o = h[i] * factor * weight[i.min(p.dim as usize - 1)];
+        }
+    }
 }
