@@ -35,6 +35,22 @@ pub const BASE_INVOCATIONS: u32 = 256;
 pub const BASE_WORKGROUPS: u32 = 65_535;
 /// Bytes between two dynamic uniform offsets; a params struct never passes it.
 pub const PARAMS_STRIDE: u32 = 256;
+/// Lanes of the smallest subgroup that the subgroup tier takes.
+pub const SUBGROUP_LANES_MIN: u32 = 8;
+/// Smallest buffer: one `vec4<u32>`, so that any buffer can stand in for an unused binding.
+pub const BUFFER_BYTES_MIN: u64 = 16;
+/// Params of a usual step: first size of the uniform buffer that all launches of a recording share.
+pub const PARAMS_BYTES_FIRST: u64 = 256 << 10;
+/// Most params of one recording.
+pub const PARAMS_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that written weights may occupy in staging memory before the player waits for the device.
+pub const STAGING_BYTES_MAX: u64 = 32 << 20;
+/// Bind groups that are kept; past it all are made anew.
+pub const BIND_GROUPS_MAX: usize = 1 << 16;
+/// Recordings that may wait for their answer to be fetched.
+pub const RECORDINGS_IN_FLIGHT_MAX: usize = 64;
+/// Staging buffers for read-backs that are kept for the next one.
+pub const READBACKS_FREE_MAX: usize = 4;
 
 /// Rows (tokens) of one step: vLLM's `max_num_batched_tokens`.
 pub const BATCHED_TOKENS_DEFAULT: u32 = 2048;
@@ -92,3 +108,6 @@ const _: () = assert!(LOAD_CHUNK_BYTES < BASE_BINDING_BYTES);
 const _: () = assert!(SLICES_MAX * 16 <= BASE_INVOCATIONS, "16 columns by all slices fit one workgroup");
 const _: () = assert!(LOGIT_ROWS_MAX <= BATCHED_TOKENS_DEFAULT);
 const _: () = assert!(METADATA_ITEMS_MAX >= 2 * VOCAB_MAX as u64, "tokens and merges of the largest vocabulary fit");
+const _: () = assert!(PARAMS_BYTES_FIRST <= PARAMS_BYTES_MAX && PARAMS_BYTES_MAX <= BASE_BINDING_BYTES);
+const _: () = assert!(LOAD_CHUNK_BYTES <= STAGING_BYTES_MAX, "a loader's chunk is staged whole");
+const _: () = assert!(STEPS_AHEAD as usize + 1 < RECORDINGS_IN_FLIGHT_MAX);

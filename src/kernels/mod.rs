@@ -10,6 +10,7 @@ pub mod gate_act;
 pub mod layout;
 pub mod matmul;
 pub mod plan;
+pub mod program;
 pub mod rms_norm;
 pub mod rope_kv;
 mod template;
@@ -23,7 +24,8 @@ use crate::recording::Recording;
 pub type Tape = Recording<Kernel>;
 
 /// What the adapter can do, from least to most. The same kernels exist on each tier; only variants differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// WebGPU's default limits, no optional feature: what every browser has.
     Base,
@@ -114,7 +116,7 @@ pub struct Tile {
 }
 
 /// How a shader uses a storage binding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Access {
     /// `var<storage, read>`.
     Read,
