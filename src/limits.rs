@@ -87,6 +87,14 @@ pub const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
 pub const TENSOR_DIMS_MAX: usize = 4;
 /// Layers of a model.
 pub const LAYERS_MAX: u32 = 1024;
+/// Width of a model's residual stream.
+pub const HIDDEN_MAX: u32 = 1 << 16;
+/// Width of a model's MLP. One group of rows of it must fit a binding, whatever its format.
+pub const INTERMEDIATE_MAX: u32 = 1 << 18;
+/// Heads of a model.
+pub const HEADS_MAX: u32 = 1024;
+/// Partial results of decode attention in bytes; more rows go in waves. One row at full context may need more.
+pub const ATTN_PARTS_BYTES: u64 = 16 << 20;
 /// Rows of the embedding.
 pub const VOCAB_MAX: u32 = 1 << 21;
 /// Context of a model; rope tables are built up to it.
@@ -111,3 +119,7 @@ const _: () = assert!(METADATA_ITEMS_MAX >= 2 * VOCAB_MAX as u64, "tokens and me
 const _: () = assert!(PARAMS_BYTES_FIRST <= PARAMS_BYTES_MAX && PARAMS_BYTES_MAX <= BASE_BINDING_BYTES);
 const _: () = assert!(LOAD_CHUNK_BYTES <= STAGING_BYTES_MAX, "a loader's chunk is staged whole");
 const _: () = assert!(STEPS_AHEAD as usize + 1 < RECORDINGS_IN_FLIGHT_MAX);
+const _: () =
+    assert!(INTERMEDIATE_MAX as u64 * 4 * GROUP_ROWS as u64 <= BASE_BINDING_BYTES, "a row group is one binding");
+const _: () = assert!(HEADS_MAX * HEAD_DIM_MAX <= INTERMEDIATE_MAX, "heads side by side are no wider than an MLP");
+const _: () = assert!(HIDDEN_MAX <= INTERMEDIATE_MAX);

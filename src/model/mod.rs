@@ -1,13 +1,40 @@
 //! Models: architecture as data, weights to buffers, and the decoder as one function that records a step.
 //!
 //! This layer knows kernels and players but not what an adapter is; it knows no scheduler, sampler or text.
+//!
+//! ```text
+//! arch     the table of architectures            config   the numbers of one checkpoint, from GGUF or config.json
+//! weights  which tensors become which matrices   load     streams them to the player
+//! sizes    context, pages, rows of a step        rope     tables of cos and sin
+//! batch    a ragged batch as the kernels see it  decoder  records a step
+//! ```
 
-use crate::error::Result;
+pub mod arch;
+mod batch;
+pub mod config;
+mod config_gguf;
+mod config_hf;
+mod decoder;
+mod facts;
+mod json;
+mod load;
+pub mod rope;
+mod sizes;
+mod weights;
+
+use crate::error::{Error, Result};
 use crate::format::model_files::ModelFiles;
 use crate::kernels::plan::Plan;
-use crate::kernels::{Kernel, KvType, Tape};
+use crate::kernels::{Kernel, KvType, Row, Tape, Tile, attn};
 use crate::limits;
-use crate::recording::{BufferId, Player};
+use crate::recording::{BufferId, Command, Player};
+use batch::Batch;
+use config::Config;
+use decoder::{Head, Layer, Work};
+use facts::Facts;
+use load::Loader;
+use sizes::{Pool, Sizes};
+use weights::WeightPlan;
 
 /// What a caller chooses before loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,8 +118,38 @@ pub struct Needs {
 }
 
 /// A loaded model: buffers of one player, and what is needed to record steps over them.
+#[derive(Debug)]
 pub struct Model {
-    _private: Vec<BufferId>,
+    config: Config,
+    plan: Plan,
+    kv: KvType,
+    pool: Pool,
+    sizes: Sizes,
+    head: Head,
+    layers: Vec<Layer>,
+    /// Tables of layers without and with a window; the same buffer where they do not differ.
+    ropes: [BufferId; 2],
+    work: Work,
+    facts: Facts,
+}
+
+/// Everything that is decided before a byte of weights is read.
+struct Blueprint {
+    config: Config,
+    weights: WeightPlan,
+    pool: Pool,
+    sizes: Sizes,
+}
+
+impl Blueprint {
+    fn new(files: &ModelFiles, player: &dyn Player<Kernel>, options: &LoadOptions) -> Result<Self> {
+        let binding_bytes = player.binding_bytes_max();
+        let config = Config::read(files)?;
+        let weights = WeightPlan::new(&config, &files.table, binding_bytes)?;
+        let pool = Pool::new(&config, options, binding_bytes)?;
+        let sizes = Sizes::new(&config, weights.vocab, options, pool.context, binding_bytes)?;
+        Ok(Self { config, weights, pool, sizes })
+    }
 }
 
 impl Model {
@@ -101,8 +158,17 @@ impl Model {
     /// # Errors
     /// An unknown architecture, a tensor that is missing or of the wrong shape, numbers that make no sense.
     pub fn needs(files: &ModelFiles, player: &dyn Player<Kernel>, options: &LoadOptions) -> Result<Needs> {
-        let _ = (files, player.adapter(), options);
-        todo!("H-model")
+        let Blueprint { config, weights, pool, sizes } = Blueprint::new(files, player, options)?;
+        let work: u64 = work_sizes(&config, &sizes).iter().map(|(_, bytes)| bytes).sum();
+        let rope_tables = std::iter::once(&config.rope).chain(&config.local_rope);
+        let ropes: u64 = rope_tables.map(|rope| u64::from(rope.rotary_dim) * 4 * u64::from(pool.context)).sum();
+        Ok(Needs {
+            weight_bytes: weights.linears().map(weights::LinearPlan::bytes).sum(),
+            kv_bytes: pool.buffer_bytes() * 2 * u64::from(config.layers),
+            work_bytes: work + ropes,
+            context_tokens: pool.context,
+            pages: pool.pages,
+        })
     }
 
     /// Streams the weights to the player: read, pack and upload a chunk at a time. `progress(done, total)` counts file bytes;
@@ -117,74 +183,235 @@ impl Model {
         options: &LoadOptions,
         progress: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<Self> {
-        let _ = (files, player.adapter(), plan, options, progress);
-        todo!("H-model")
+        let Blueprint { config, weights, pool, sizes } = Blueprint::new(files, player, options)?;
+        let binding_bytes = player.binding_bytes_max();
+        let facts = Facts::new(&config, &weights, &files.table);
+        let mut loader = Loader::new(&files.table, &weights, player, progress)?;
+        let head = loader.head(&config, &weights)?;
+        let layers = weights.layers.iter().map(|layer| loader.layer(&config, layer));
+        let mut layers = layers.collect::<Result<Vec<_>>>()?;
+        // Weights first: the pool takes what memory is left.
+        let wanted = pool.context;
+        let pool = allocate_pool(loader.player, pool, &mut layers)?;
+        let sizes = if pool.context == wanted {
+            sizes
+        } else {
+            tracing::warn!(
+                "context lowered from {wanted} to {} tokens: the adapter refused more KV pages",
+                pool.context
+            );
+            Sizes::new(&config, weights.vocab, options, pool.context, binding_bytes)?
+        };
+        let rope = loader.rope(&config.rope, pool.context)?;
+        let local = config.local_rope.as_ref().map(|local| loader.rope(local, pool.context)).transpose()?;
+        let work = allocate_work(loader.player, &config, &sizes, loader.unused)?;
+        Ok(Self {
+            plan,
+            kv: options.kv,
+            pool,
+            sizes,
+            head,
+            layers,
+            ropes: [rope, local.unwrap_or(rope)],
+            work,
+            facts,
+            config,
+        })
     }
 
     /// Records one step over a ragged batch, and says where each sequence's answer will lie.
-    /// The caller guarantees that pages are its own and that rows and logit rows stay within the limits below.
+    /// The caller guarantees that pages are its own, that tokens are below [`Model::vocab`], and that rows and logit rows
+    /// stay within the limits below.
     pub fn record(&self, tape: &mut Tape, sequences: &[SequenceRows<'_>]) -> Vec<Answer> {
-        let _ = (tape, sequences);
-        todo!("H-model")
+        let (prefill, _) = self.attn_shapes();
+        let tile_tokens = attn::tile_tokens(prefill, self.config.heads / self.config.kv_heads);
+        let batch = Batch::new(sequences, &self.sizes, tile_tokens);
+        let work = &self.work;
+        tape.upload(work.rows, 0, &batch.rows);
+        tape.upload(work.tiles, 0, &batch.tiles);
+        tape.upload(work.map, 0, &batch.map);
+        for sequence in sequences {
+            let offset = u64::from(sequence.slot) * u64::from(self.sizes.table_stride) * 4;
+            tape.upload(work.tables, offset, sequence.pages);
+        }
+        self.record_step(tape, &batch);
+        batch.answers
     }
 
     /// Kernels that steps of this model use, for [`Player::prepare`].
     #[must_use]
     pub fn kernels(&self) -> Vec<Kernel> {
-        todo!("H-model")
+        // Which variant runs depends on the rows of a launch: steps of many sizes show them all.
+        let powers = (0..12).flat_map(|n| [1 << n, (1 << n) + 1]);
+        let mut counts: Vec<u32> = powers.chain([self.sizes.rows]).filter(|&n| n <= self.sizes.rows).collect();
+        counts.dedup();
+        let mut tape = Tape::new();
+        let pages = vec![0; self.sizes.table_stride as usize];
+        let mut kernels = Vec::new();
+        for count in counts {
+            let tokens = vec![0; count.min(self.pool.context) as usize];
+            for want in [Want::Argmax, Want::AllLogits] {
+                let fits = want == Want::Argmax || tokens.len() <= self.sizes.logit_rows as usize;
+                if !fits {
+                    continue;
+                }
+                tape.clear();
+                self.record(&mut tape, &[SequenceRows { slot: 0, position: 0, tokens: &tokens, pages: &pages, want }]);
+                kernels.extend(tape.commands.iter().filter_map(|command| match command {
+                    Command::Dispatch(dispatch) => Some(dispatch.kernel),
+                    Command::Upload { .. } | Command::Read { .. } => None,
+                }));
+            }
+            kernels.sort_unstable();
+            kernels.dedup();
+        }
+        kernels
     }
 
     /// Tokens that one sequence may hold, prompt and answer.
     #[must_use]
-    pub fn context_tokens(&self) -> u32 {
-        todo!("H-model")
+    pub const fn context_tokens(&self) -> u32 {
+        self.pool.context
     }
 
     /// Pages of the pool.
     #[must_use]
-    pub fn pages(&self) -> u32 {
-        todo!("H-model")
+    pub const fn pages(&self) -> u32 {
+        self.pool.pages
     }
 
     /// Most rows of a step.
     #[must_use]
-    pub fn step_rows_max(&self) -> u32 {
-        todo!("H-model")
+    pub const fn step_rows_max(&self) -> u32 {
+        self.sizes.rows
     }
 
     /// Most rows whose logits a step may return; at least 1.
     #[must_use]
-    pub fn logit_rows_max(&self) -> u32 {
-        todo!("H-model")
+    pub const fn logit_rows_max(&self) -> u32 {
+        self.sizes.logit_rows
     }
 
     /// Size of the vocabulary: rows of the embedding.
     #[must_use]
-    pub fn vocab(&self) -> u32 {
-        todo!("H-model")
+    pub const fn vocab(&self) -> u32 {
+        self.sizes.vocab
     }
 
     /// Architecture and size as llama-bench prints it, e.g. `llama 135M Q4_1`.
     #[must_use]
     pub fn type_name(&self) -> String {
-        todo!("H-model")
+        self.facts.type_name.clone()
     }
 
     /// Bytes of the tensors in the file.
     #[must_use]
-    pub fn file_bytes(&self) -> u64 {
-        todo!("H-model")
+    pub const fn file_bytes(&self) -> u64 {
+        self.facts.file_bytes
     }
 
     /// Number of parameters.
     #[must_use]
-    pub fn params(&self) -> u64 {
-        todo!("H-model")
+    pub const fn params(&self) -> u64 {
+        self.facts.params
     }
 
     /// Bytes of weights that one decode step reads, and floating-point operations of one token without attention: for rooflines.
     #[must_use]
-    pub fn decode_bytes_and_flops(&self) -> (u64, u64) {
-        todo!("H-model")
+    pub const fn decode_bytes_and_flops(&self) -> (u64, u64) {
+        (self.facts.decode_bytes, self.facts.decode_flops)
     }
+
+    /// Table and rotating elements of a layer.
+    fn rope(&self, layer: usize) -> (BufferId, u32) {
+        let local = self.config.local_rope.as_ref().filter(|_| self.config.windows[layer] > 0);
+        match local {
+            Some(local) => (self.ropes[1], local.rotary_dim),
+            None => (self.ropes[0], self.config.rope.rotary_dim),
+        }
+    }
+
+    /// Variants of prefill and decode attention.
+    fn attn_shapes(&self) -> (attn::Shape, attn::Shape) {
+        let (head_dim, group) = (self.config.head_dim, self.config.heads / self.config.kv_heads);
+        (self.plan.attn_prefill(self.kv, head_dim, group), self.plan.attn_decode(self.kv, head_dim, group))
+    }
+}
+
+/// Makes the pages of all layers; halves their number as long as the adapter refuses.
+fn allocate_pool(player: &mut dyn Player<Kernel>, mut pool: Pool, layers: &mut [Layer]) -> Result<Pool> {
+    loop {
+        let mut made = Vec::new();
+        let failed = layers.iter_mut().enumerate().find_map(|(i, layer)| {
+            for (name, pages) in [("k", &mut layer.k_pages), ("v", &mut layer.v_pages)] {
+                match player.create_buffer(&format!("layer {i} {name} pages"), pool.buffer_bytes()) {
+                    Ok(buffer) => *pages = buffer,
+                    Err(error) => return Some(error),
+                }
+                made.push(*pages);
+            }
+            None
+        });
+        match failed {
+            None => return Ok(pool),
+            Some(Error::OutOfMemory { .. }) if pool.pages > 1 => {
+                made.into_iter().for_each(|buffer| player.drop_buffer(buffer));
+                pool = pool.with_pages(pool.pages / 2);
+            }
+            Some(error) => return Err(error),
+        }
+    }
+}
+
+/// Label and bytes of each work buffer, in the order of [`Work`]'s fields up to `parts`.
+fn work_sizes(config: &Config, sizes: &Sizes) -> [(&'static str, u64); 16] {
+    let (rows, logit_rows) = (u64::from(sizes.rows), u64::from(sizes.logit_rows));
+    let floats = |rows: u64, stride: u32| rows * u64::from(stride) * 4;
+    let post = if config.arch.post_norms { floats(rows, sizes.hidden) } else { 4 };
+    [
+        ("x", floats(rows, sizes.hidden)),
+        ("normed", floats(rows, sizes.hidden)),
+        ("delta", floats(rows, sizes.hidden)),
+        ("post", post),
+        ("qkv", floats(rows, sizes.qkv)),
+        ("q", floats(rows, sizes.q)),
+        ("attn", floats(rows, sizes.attn)),
+        ("gate_up", floats(rows, sizes.gate_up)),
+        ("act", floats(rows, sizes.act)),
+        ("logits", floats(logit_rows, sizes.vocab)),
+        ("ids", logit_rows * 4),
+        ("rows", rows * size_of::<Row>() as u64),
+        ("tiles", rows * size_of::<Tile>() as u64),
+        ("tables", floats(sizes.slots.into(), sizes.table_stride)),
+        ("map", logit_rows * 4),
+        ("parts", u64::from(sizes.row_splits) * sizes.split_bytes),
+    ]
+}
+
+fn allocate_work(player: &mut dyn Player<Kernel>, config: &Config, sizes: &Sizes, unused: BufferId) -> Result<Work> {
+    let mut buffers = [unused; 16];
+    for (buffer, (label, bytes)) in buffers.iter_mut().zip(work_sizes(config, sizes)) {
+        *buffer = player.create_buffer(label, bytes)?;
+    }
+    let [x, normed, delta, post, qkv, q, attn, gate_up, act, logits, ids, rows, tiles, tables, map, parts] = buffers;
+    let unused = [unused, player.create_buffer("unused", 256)?];
+    Ok(Work {
+        x,
+        normed,
+        delta,
+        post,
+        qkv,
+        q,
+        attn,
+        gate_up,
+        act,
+        logits,
+        ids,
+        rows,
+        tiles,
+        tables,
+        map,
+        parts,
+        unused,
+    })
 }

@@ -1,0 +1,131 @@
+//! A ragged batch as the kernels see it: rows, attention tiles, and which rows' logits are wanted.
+
+use super::sizes::{DECODE_ROWS, Sizes, splits};
+use super::{Answer, SequenceRows, Want};
+use crate::kernels::{Row, Tile};
+use crate::limits::PAGE_TOKENS;
+
+/// Decode tiles that run together, so that their partial results fit the buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wave {
+    pub(super) first_tile: u32,
+    pub(super) tiles: u32,
+    pub(super) splits: u32,
+}
+
+/// A batch, laid out:
+///
+/// ```text
+/// rows    sequence after sequence, as given
+/// tiles   [ prefill tiles ][ decode tiles: wave, wave, … ]
+/// map     [ rows of which the argmax is wanted ][ rows of which all logits are ]
+/// ```
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) rows: Vec<Row>,
+    pub(super) tiles: Vec<Tile>,
+    pub(super) prefill_tiles: u32,
+    pub(super) waves: Vec<Wave>,
+    pub(super) map: Vec<u32>,
+    pub(super) argmax_rows: u32,
+    pub(super) answers: Vec<Answer>,
+}
+
+impl Batch {
+    /// Lays out `sequences`; a prefill tile takes `tile_tokens` rows.
+    pub(super) fn new(sequences: &[SequenceRows<'_>], sizes: &Sizes, tile_tokens: u32) -> Self {
+        let mut batch = Self::default();
+        let mut decode = Vec::new();
+        let mut first = 0;
+        for sequence in sequences {
+            let count = check(sequence, sizes);
+            batch.push_rows(sequence);
+            let tile = |at: u32, rows: u32| Tile {
+                row: first + at,
+                rows,
+                slot: sequence.slot,
+                position: sequence.position + at,
+            };
+            if count <= DECODE_ROWS {
+                decode.extend((0..count).map(|at| tile(at, 1)));
+            } else {
+                let step = tile_tokens as usize;
+                batch.tiles.extend((0..count).step_by(step).map(|at| tile(at, tile_tokens.min(count - at))));
+            }
+            first += count;
+        }
+        assert!(first <= sizes.rows, "{first} rows in a step of at most {}", sizes.rows);
+        batch.prefill_tiles = u32::try_from(batch.tiles.len()).expect("at most one tile a row");
+        // rows of like length share a wave
+        decode.sort_by_key(|tile| splits(tile.position));
+        batch.waves = waves(&decode, batch.prefill_tiles, sizes.row_splits);
+        batch.tiles.extend(decode);
+        batch.map_logits(sequences, sizes);
+        batch
+    }
+
+    fn push_rows(&mut self, sequence: &SequenceRows<'_>) {
+        let rows = (sequence.position..).zip(sequence.tokens);
+        self.rows.extend(rows.map(|(position, &token)| Row { token, position, slot: sequence.slot, pad: 0 }));
+    }
+
+    /// Fills `map` and says where each answer will lie: ids first, then logits.
+    fn map_logits(&mut self, sequences: &[SequenceRows<'_>], sizes: &Sizes) {
+        let argmax_rows = sequences.iter().filter(|s| s.want == Want::Argmax).count();
+        let (mut ids, mut logits) = (Vec::new(), Vec::new());
+        let mut end = 0;
+        for sequence in sequences {
+            end += u32::try_from(sequence.tokens.len()).expect("checked against the rows of a step");
+            let start = argmax_rows + logits.len() * sizes.vocab as usize;
+            let (start, rows, row_words) = match sequence.want {
+                Want::Nothing => (0, 0, 0),
+                Want::Argmax => (ids.len(), 1, 1),
+                Want::LastLogits => (start, 1, sizes.vocab),
+                Want::AllLogits => (start, u32::try_from(sequence.tokens.len()).expect("as above"), sizes.vocab),
+            };
+            let map = if sequence.want == Want::Argmax { &mut ids } else { &mut logits };
+            map.extend(end - rows..end);
+            self.answers.push(Answer { start, rows, row_words });
+        }
+        self.argmax_rows = u32::try_from(ids.len()).expect("at most one a row");
+        self.map = ids;
+        self.map.append(&mut logits);
+        let (got, max) = (self.map.len(), sizes.logit_rows);
+        assert!(got <= max as usize, "{got} rows of logits in a step of at most {max}");
+    }
+}
+
+/// Rows of a sequence, after holding it against the limits that the caller promised to respect.
+fn check(sequence: &SequenceRows<'_>, sizes: &Sizes) -> u32 {
+    let count = u32::try_from(sequence.tokens.len()).expect("a step has at most 2^32 rows");
+    assert!(count > 0, "a sequence without tokens");
+    assert!(sequence.slot < sizes.slots, "slot {} of {}", sequence.slot, sizes.slots);
+    let end = sequence.position + count;
+    let (pages, stride) = (sequence.pages.len(), sizes.table_stride);
+    assert!(pages >= end.div_ceil(PAGE_TOKENS) as usize, "{pages} pages for positions up to {end}");
+    assert!(pages <= stride as usize, "{pages} pages in a block table of {stride}");
+    let unknown = sequence.tokens.iter().find(|&&token| token >= sizes.vocab);
+    assert!(unknown.is_none(), "token {unknown:?} in a vocabulary of {}", sizes.vocab);
+    count
+}
+
+/// Runs of `tiles` (sorted by splits) whose rows times most splits stay within `row_splits`.
+fn waves(tiles: &[Tile], first_tile: u32, row_splits: u32) -> Vec<Wave> {
+    let mut waves: Vec<Wave> = Vec::new();
+    for (index, tile) in (first_tile..).zip(tiles) {
+        let splits = splits(tile.position);
+        assert!(splits <= row_splits, "{splits} splits of one row in a buffer of {row_splits}");
+        match waves.last_mut() {
+            Some(wave) if u64::from(wave.tiles + 1) * u64::from(splits) <= u64::from(row_splits) => {
+                wave.tiles += 1;
+                wave.splits = splits;
+            }
+            _ => waves.push(Wave { first_tile: index, tiles: 1, splits }),
+        }
+    }
+    waves
+}
+
+#[cfg(test)]
+#[path = "batch_tests.rs"]
+mod tests;

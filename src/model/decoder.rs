@@ -1,0 +1,310 @@
+//! The decoder: one function that records a step over a ragged batch.
+//!
+//! ```text
+//! x ← embed(tokens)
+//! each layer:  qkv   ← norm(x) · Wqkv + b            q, k rotated, K and V into their pages
+//!              x     ← x + [norm] attn(q, pages) · Wo
+//!              x     ← x + [norm] (act(gate) * up) · Wdown      gate, up ← norm(x) · Wgate, norm(x) · Wup
+//! logits ← norm(x[wanted rows]) · Whead
+//! ```
+//!
+//! Additions to `x` ride in the norm that follows them.
+
+use super::Model;
+use super::batch::Batch;
+use crate::kernels::layout::Packed;
+use crate::kernels::{Tape, argmax, attn, embed, gate_act, matmul, rms_norm, rope_kv};
+use crate::recording::BufferId;
+
+/// One packed matrix and the first column that it writes (the first token, for an embedding).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    pub(super) packed: Packed,
+    pub(super) column: u32,
+}
+
+/// Matrices whose products lie side by side.
+#[derive(Debug, Clone)]
+pub(super) struct Linear {
+    pub(super) parts: Vec<Part>,
+    /// `[rows]` f32 over all parts.
+    pub(super) bias: Option<BufferId>,
+}
+
+/// Buffers of a layer.
+#[derive(Debug)]
+pub(super) struct Layer {
+    pub(super) attn_norm: BufferId,
+    pub(super) qkv: Linear,
+    pub(super) qk_norms: Option<BufferId>,
+    pub(super) attn_out: Linear,
+    pub(super) post_attn_norm: Option<BufferId>,
+    pub(super) ffn_norm: BufferId,
+    pub(super) gate_up: Linear,
+    pub(super) down: Linear,
+    pub(super) post_ffn_norm: Option<BufferId>,
+    pub(super) k_pages: BufferId,
+    pub(super) v_pages: BufferId,
+}
+
+/// Buffers before the first layer and after the last.
+#[derive(Debug)]
+pub(super) struct Head {
+    /// Column = first token of the part.
+    pub(super) embed: Linear,
+    pub(super) norm: BufferId,
+    /// The embedding itself where the model ties them.
+    pub(super) head: Linear,
+}
+
+/// Buffers that each step writes anew. Strides are in [`super::sizes::Sizes`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Work {
+    /// `[rows, hidden]`: the residual stream.
+    pub(super) x: BufferId,
+    /// `[rows, hidden]`: its norm.
+    pub(super) normed: BufferId,
+    /// `[rows, hidden]`: what is to be added to it.
+    pub(super) delta: BufferId,
+    /// `[rows, hidden]`: the norm of that, in models that have one.
+    pub(super) post: BufferId,
+    /// `[rows, qkv]`.
+    pub(super) qkv: BufferId,
+    /// `[rows, q]`: rotated queries.
+    pub(super) q: BufferId,
+    /// `[rows, attn]`.
+    pub(super) attn: BufferId,
+    /// `[rows, gate_up]`.
+    pub(super) gate_up: BufferId,
+    /// `[rows, act]`.
+    pub(super) act: BufferId,
+    /// `[logit_rows, vocab]`.
+    pub(super) logits: BufferId,
+    /// `[logit_rows]` u32.
+    pub(super) ids: BufferId,
+    /// `[rows]` of [`crate::kernels::Row`].
+    pub(super) rows: BufferId,
+    /// `[rows]` of [`crate::kernels::Tile`].
+    pub(super) tiles: BufferId,
+    /// `[slots, table_stride]` u32.
+    pub(super) tables: BufferId,
+    /// `[logit_rows]` u32.
+    pub(super) map: BufferId,
+    /// Partial results of decode attention.
+    pub(super) parts: BufferId,
+    /// Two buffers to bind where nothing is needed.
+    pub(super) unused: [BufferId; 2],
+}
+
+impl Model {
+    /// Records the launches of a step whose batch is already uploaded.
+    pub(super) fn record_step(&self, tape: &mut Tape, batch: &Batch) {
+        let (work, sizes) = (&self.work, &self.sizes);
+        self.record_embed(tape, batch);
+        let mut added: Option<BufferId> = None;
+        for (i, layer) in self.layers.iter().enumerate() {
+            self.record_norm(tape, batch, work.x, added, layer.attn_norm, work.normed);
+            self.record_linear(tape, batch, &layer.qkv, (work.normed, sizes.hidden), (work.qkv, sizes.qkv));
+            self.record_rope_kv(tape, batch, i);
+            if batch.map.is_empty() && i + 1 == self.layers.len() {
+                return; // pages are written, nobody asked for more
+            }
+            self.record_attn(tape, batch, i);
+            self.record_linear(tape, batch, &layer.attn_out, (work.attn, sizes.attn), (work.delta, sizes.hidden));
+            let delta = self.record_post_norm(tape, batch, layer.post_attn_norm);
+            self.record_norm(tape, batch, work.x, Some(delta), layer.ffn_norm, work.normed);
+            self.record_linear(tape, batch, &layer.gate_up, (work.normed, sizes.hidden), (work.gate_up, sizes.gate_up));
+            self.record_gate_act(tape, batch);
+            self.record_linear(tape, batch, &layer.down, (work.act, sizes.act), (work.delta, sizes.hidden));
+            added = Some(self.record_post_norm(tape, batch, layer.post_ffn_norm));
+        }
+        self.record_head(tape, batch, added);
+    }
+
+    fn record_embed(&self, tape: &mut Tape, batch: &Batch) {
+        for part in &self.head.embed.parts {
+            embed::record(
+                tape,
+                &embed::Args {
+                    weights: part.packed,
+                    first_token: part.column,
+                    rows: self.work.rows,
+                    row_count: row_count(batch),
+                    out: self.work.x,
+                    out_stride: self.sizes.hidden,
+                    scale: self.config.embed_scale,
+                },
+            );
+        }
+    }
+
+    /// `out ← norm(x + delta)`, and `x ← x + delta`.
+    fn record_norm(
+        &self,
+        tape: &mut Tape,
+        batch: &Batch,
+        x: BufferId,
+        delta: Option<BufferId>,
+        weight: BufferId,
+        out: BufferId,
+    ) {
+        rms_norm::record(tape, &self.norm_args(x, delta, weight, out, None, row_count(batch)));
+    }
+
+    fn norm_args(
+        &self,
+        x: BufferId,
+        delta: Option<BufferId>,
+        weight: BufferId,
+        out: BufferId,
+        map: Option<BufferId>,
+        row_count: u32,
+    ) -> rms_norm::Args {
+        let [unused_delta, unused_map] = self.work.unused;
+        rms_norm::Args {
+            x,
+            delta,
+            weight,
+            map,
+            out,
+            row_count,
+            dim: self.config.hidden,
+            stride: self.sizes.hidden,
+            eps: self.config.eps,
+            unused_delta,
+            unused_map,
+        }
+    }
+
+    /// What is to be added to `x`: `delta`, or its norm where the model has one.
+    fn record_post_norm(&self, tape: &mut Tape, batch: &Batch, weight: Option<BufferId>) -> BufferId {
+        match weight {
+            None => self.work.delta,
+            Some(weight) => {
+                self.record_norm(tape, batch, self.work.delta, None, weight, self.work.post);
+                self.work.post
+            }
+        }
+    }
+
+    fn record_linear(&self, tape: &mut Tape, batch: &Batch, linear: &Linear, x: (BufferId, u32), out: (BufferId, u32)) {
+        self.record_matmul(tape, linear, x, out, row_count(batch));
+    }
+
+    fn record_matmul(&self, tape: &mut Tape, linear: &Linear, x: (BufferId, u32), out: (BufferId, u32), rows: u32) {
+        for part in &linear.parts {
+            matmul::record(
+                tape,
+                self.plan,
+                &matmul::Args {
+                    weights: part.packed,
+                    x: x.0,
+                    x_stride: x.1,
+                    bias: linear.bias,
+                    bias_start: part.column,
+                    out: out.0,
+                    out_stride: out.1,
+                    out_column: part.column,
+                    rows,
+                },
+            );
+        }
+    }
+
+    fn record_rope_kv(&self, tape: &mut Tape, batch: &Batch, layer: usize) {
+        let (config, work, sizes) = (&self.config, &self.work, &self.sizes);
+        let (rope, rotary_dim) = self.rope(layer);
+        let layer = &self.layers[layer];
+        rope_kv::record(
+            tape,
+            &rope_kv::Args {
+                qkv: work.qkv,
+                qkv_stride: sizes.qkv,
+                rope,
+                rows: work.rows,
+                row_count: row_count(batch),
+                tables: work.tables,
+                table_stride: sizes.table_stride,
+                norm_weights: layer.qk_norms.unwrap_or(work.unused[0]),
+                norm: layer.qk_norms.is_some(),
+                eps: config.eps,
+                q_out: work.q,
+                k_pages: layer.k_pages,
+                v_pages: layer.v_pages,
+                heads: config.heads,
+                kv_heads: config.kv_heads,
+                head_dim: config.head_dim,
+                rotary_dim,
+                pairing: config.pairing,
+                kv: self.kv,
+            },
+        );
+    }
+
+    fn record_attn(&self, tape: &mut Tape, batch: &Batch, layer: usize) {
+        let (config, work, stride) = (&self.config, &self.work, self.sizes.table_stride);
+        let geometry = attn::Geometry {
+            heads: config.heads,
+            kv_heads: config.kv_heads,
+            head_dim: config.head_dim,
+            scale: config.attn_scale,
+            softcap: config.softcap,
+            window: config.windows[layer],
+        };
+        let layer = &self.layers[layer];
+        let buffers = attn::Buffers {
+            q: work.q,
+            k_pages: layer.k_pages,
+            v_pages: layer.v_pages,
+            tables: work.tables,
+            tiles: work.tiles,
+            parts: work.parts,
+            out: work.attn,
+        };
+        let (prefill, decode) = self.attn_shapes();
+        if batch.prefill_tiles > 0 {
+            attn::record_prefill(tape, prefill, geometry, buffers, stride, 0, batch.prefill_tiles);
+        }
+        for wave in &batch.waves {
+            let (first, tiles, splits) = (wave.first_tile, wave.tiles, wave.splits);
+            attn::record_decode(tape, decode, geometry, buffers, stride, first, tiles, splits);
+        }
+    }
+
+    fn record_gate_act(&self, tape: &mut Tape, batch: &Batch) {
+        gate_act::record(
+            tape,
+            &gate_act::Args {
+                gate_up: self.work.gate_up,
+                gate_up_stride: self.sizes.gate_up,
+                out: self.work.act,
+                out_stride: self.sizes.act,
+                dim: self.config.intermediate,
+                row_count: row_count(batch),
+                activation: self.config.activation,
+            },
+        );
+    }
+
+    /// Logits of the rows in the map, the argmax of the first of them, and the read-backs.
+    fn record_head(&self, tape: &mut Tape, batch: &Batch, added: Option<BufferId>) {
+        let (work, sizes) = (&self.work, &self.sizes);
+        let count = u32::try_from(batch.map.len()).expect("checked against the rows of logits");
+        let map = Some(work.map);
+        rms_norm::record(tape, &self.norm_args(work.x, added, self.head.norm, work.normed, map, count));
+        self.record_matmul(tape, &self.head.head, (work.normed, sizes.hidden), (work.logits, sizes.vocab), count);
+        let row_bytes = u64::from(sizes.vocab) * 4;
+        let ids = batch.argmax_rows;
+        if ids > 0 {
+            argmax::record(tape, work.logits, sizes.vocab, sizes.vocab, ids, work.ids);
+            tape.read(work.ids, 0, u64::from(ids) * 4);
+        }
+        if count > ids {
+            tape.read(work.logits, u64::from(ids) * row_bytes, u64::from(count - ids) * row_bytes);
+        }
+    }
+}
+
+fn row_count(batch: &Batch) -> u32 {
+    u32::try_from(batch.rows.len()).expect("checked against the rows of a step")
+}
