@@ -1,0 +1,26 @@
+# What a person types here. Each target installs what the machine lacks, or says what to install.
+# CARGO_TARGET_DIR defaults to the user's cache folder, so that checkouts share one build.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full check bench fetch
+
+help:  ## this list
+	@grep -hE '^[a-z-]+: *##' $(MAKEFILE_LIST) | sed -E 's/: *## */\t/' | awk -F'\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+demo:  ## build, fetch a real model, stream an answer and its figures
+	@scripts/demo.sh
+
+test:  ## all tests: unit, golden, every kernel on software drivers, wasm32, shaders in a browser (REQUIRE_GPU=1: nothing may be skipped)
+	@scripts/test.sh
+
+test-full:  ## the same and the longer suites
+	@scripts/test.sh full
+
+check:  ## format, lints, licences
+	@scripts/check.sh
+
+bench:  ## this engine and llama.cpp on the same file, in one run; the table goes into benches/README.md
+	@scripts/bench.sh
+
+fetch:  ## the default model, into the cache
+	@scripts/fetch.sh

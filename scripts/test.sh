@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# usage: test.sh [full]    all tests; with `full` the longer suites too. Prints what each phase took.
+# REQUIRE_GPU=1 makes a missing adapter, browser or wasm target a failure instead of a line that says SKIP.
+set -u
+. "$(dirname "$0")/env.sh"
+full=${1:-}
+[ "$full" = full ] && export TWOSTROKE_FULL=1
+
+failed=()
+report=()
+phase() { # name, command...
+  local name=$1 start=$SECONDS status=0
+  shift
+  say "$name"
+  "$@" || status=$?
+  local took=$((SECONDS - start)) mark=ok
+  if [ $status -ne 0 ]; then mark=FAILED; failed+=("$name"); fi
+  report+=("$(printf '%-34s %2d:%02d  %s' "$name" $((took / 60)) $((took % 60)) "$mark")")
+  return $status
+}
+end() {
+  say "phases (minutes:seconds)"
+  printf '%s\n' "${report[@]}" "$(printf '%-34s %2d:%02d' all $((SECONDS / 60)) $((SECONDS % 60)))" >&2
+  [ ${#failed[@]} -eq 0 ] || { echo "FAILED: ${failed[*]}" >&2; exit 1; }
+  exit 0
+}
+
+tools() {
+  scripts/need.sh cc || return 1
+  scripts/need.sh lavapipe browser node pip wasm && return 0
+  [ -z "${REQUIRE_GPU:-}" ] && { echo "Going on without; what needs them prints SKIP." >&2; return 0; }
+  return 1
+}
+model() {
+  "$CARGO_TARGET_DIR/debug/twostroke" fetch && return 0
+  [ -z "${REQUIRE_GPU:-}" ] && { echo "SKIP the default model can't be fetched: its goldens are not checked" >&2; return 0; }
+  return 1
+}
+wasm() {
+  scripts/need.sh wasm || { echo "SKIP no wasm32 target" >&2; [ -z "${REQUIRE_GPU:-}" ]; return; }
+  scripts/wasm.sh
+}
+browser() {
+  scripts/need.sh browser node || { echo "SKIP no browser" >&2; [ -z "${REQUIRE_GPU:-}" ]; return; }
+  scripts/browser.sh
+}
+
+phase "tools" tools || end
+software_drivers
+phase "build" cargo test --locked --no-run || end
+phase "model" model
+[ "$full" = full ] && phase "fixtures of the long suites" scripts/fixtures.sh
+phase "cargo test" cargo test --locked
+phase "library for wasm32" wasm
+phase "shaders in a browser" browser
+end
