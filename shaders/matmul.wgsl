@@ -72,13 +72,13 @@ fn main(
         return;
     }
     let row0 = (tile % params.row_tiles) * {{ rows }}u;
-    let column0 = (tile / params.row_tiles) * {{ lanes * cols }}u + local.x;
+    let tile_column = (tile / params.row_tiles) * {{ lanes * cols }}u + local.x;
     let last_row = params.rows - 1u;
 {% for r in range(rows) %}
     let x_row{{ r }} = min(row0 + {{ r }}u, last_row) * params.x_stride_vectors;
 {% endfor %}
 {% for c in range(cols) %}
-    let column{{ c }} = min(column0 + {{ c * lanes }}u, params.columns - 1u);
+    let column{{ c }} = min(tile_column + {{ c * lanes }}u, params.columns - 1u);
     let plane{{ c }} = (column{{ c }} / 32u) * params.blocks * 32u + column{{ c }} % 32u;
     let codes{{ c }} = (column{{ c }} / 32u) * params.blocks * {{ 32 * vectors }}u + column{{ c }} % 32u;
 {% endfor %}
@@ -229,7 +229,7 @@ fn main(
     }
 {% endif %}
 {% for c in range(cols) %}
-    if (column0 + {{ c * lanes }}u < params.columns) {
+    if (tile_column + {{ c * lanes }}u < params.columns) {
         var add{{ c }} = 0.0;
         if (params.has_bias != 0u) {
             add{{ c }} = bias[params.bias_start + column{{ c }}];
