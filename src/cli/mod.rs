@@ -1,3 +1,113 @@
-//! The command line.
+//! The command line: text for people on a terminal, `--json` for machines; results on standard output, progress and logs on
+//! standard error; exit status 0 done, 1 failed, 2 wrong usage.
+//!
+//! ```text
+//! args, later       what was typed; flags of later versions, refused with a sentence
+//! options           what was meant
+//! load, adapter     from there to a session
+//! run, chat         answers (generate makes one, output sends it)
+//! score, bench      figures
+//! devices, fetch    what there is, and what isn't yet
+//! ```
+//!
+//! This layer may know everything below it; nothing knows it but `main`.
 
+mod adapter;
+mod args;
+mod bench;
+mod bench_output;
+mod chat;
+mod devices;
 pub mod fetch;
+mod figures;
+mod generate;
+mod interrupt;
+mod later;
+mod load;
+mod options;
+mod output;
+mod progress;
+mod prompt;
+mod run;
+mod score;
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use crate::error::Result;
+use args::{Command, CommandLine, FetchArgs};
+
+/// Runs the program with the process's arguments.
+#[must_use]
+pub fn main() -> ExitCode {
+    let line = match CommandLine::try_parse_from(arguments()) {
+        Ok(line) => line,
+        Err(error) => {
+            // Help that nobody reads any more is no failure.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    start_logs(line.verbose);
+    match dispatch(&line.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if output::is_reader_gone(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&format!("twostroke: {error}"));
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn dispatch(command: &Command) -> Result<()> {
+    match command {
+        Command::Run(_) | Command::Score(_) | Command::Bench(_) => interrupt::install(),
+        _ => {}
+    }
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Score(args) => score::score(args),
+        Command::Bench(args) => bench::bench(args),
+        Command::Devices(args) => devices::devices(args),
+        Command::Fetch(args) => fetch_model(args),
+        Command::RunBatch(_) => Err(later::error("run-batch")),
+        Command::Serve(_) => Err(later::error("serve")),
+        Command::Replay(_) => Err(later::error("replay")),
+        Command::Sim(_) => Err(later::error("sim")),
+        Command::Trace(_) => Err(later::error("trace")),
+    }
+}
+
+fn fetch_model(args: &FetchArgs) -> Result<()> {
+    let bar = progress::download_bar();
+    let path = fetch::fetch(args.model.as_deref(), &bar)?;
+    output::Output::stdout().line(&path.display().to_string())
+}
+
+/// The process's arguments; llama-bench's `-pg` becomes `--pg`, which clap can read.
+fn arguments() -> Vec<OsString> {
+    std::env::args_os().map(|arg| if arg == "-pg" { "--pg".into() } else { arg }).collect()
+}
+
+/// A line for people on standard error. Nobody listening there is no failure.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+/// Logs go to standard error: warnings, or what `-v` or `TWOSTROKE_LOG` asks for.
+fn start_logs(verbose: u8) {
+    let by_flag = match verbose {
+        0 => "warn",
+        1 => "warn,twostroke=info",
+        2 => "warn,twostroke=debug",
+        _ => "info,twostroke=trace",
+    };
+    let filter = EnvFilter::try_from_env("TWOSTROKE_LOG").unwrap_or_else(|_| EnvFilter::new(by_flag));
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Somebody who calls this as a library may have set logs up already.
+    let _ = logs.with_ansi(std::io::stderr().is_terminal()).with_target(verbose > 1).try_init();
+}

@@ -20,6 +20,7 @@ mod json;
 mod load;
 pub mod rope;
 mod sizes;
+pub mod toy;
 mod weights;
 
 use crate::error::{Error, Result};

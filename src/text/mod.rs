@@ -2,4 +2,5 @@
 
 pub mod chat;
 pub mod decode;
+pub mod stop;
 pub mod tokenizer;

@@ -1,0 +1,67 @@
+//! From `--device` and `--tier` to a player: an adapter's, or the CPU twin.
+
+use super::options::{AdapterOptions, DeviceChoice};
+use super::progress::Progress;
+use super::say;
+use crate::error::Result;
+use crate::gpu::capabilities::DeviceKind;
+use crate::gpu::{GpuPlayer, Options, TierChoice, adapters};
+use crate::kernels::Kernel;
+use crate::kernels::plan::Plan;
+use crate::recording::Player;
+use crate::twin::{self, Twin};
+
+/// A player, and what the rest of the command line wants to know about it.
+pub(super) struct Opened {
+    /// Plays recordings.
+    pub(super) player: Box<dyn Player<Kernel>>,
+    /// Which variants suit it.
+    pub(super) plan: Plan,
+    /// Name for results.
+    pub(super) name: String,
+    /// API that reaches it.
+    pub(super) backend: String,
+    /// Whether it lives in the system's memory, so that what is free there is what there is.
+    pub(super) host_memory: bool,
+}
+
+/// Opens the adapter that is meant, and says which one it is.
+///
+/// # Errors
+/// `NoDevice` with what to install or what there is; `Unsupported` for a tier that it lacks; the driver's.
+pub(super) fn open(options: &AdapterOptions) -> Result<Opened> {
+    let wanted = match &options.device {
+        DeviceChoice::Twin => return Ok(open_twin()),
+        DeviceChoice::Adapter(wanted) => wanted.as_deref(),
+    };
+    let spinner = Progress::spinner("looking for adapters");
+    let listing = adapters::list_now();
+    let (adapter, said) = listing.choose(wanted)?;
+    let tier = options.tier.map_or(TierChoice::Auto, TierChoice::Only);
+    let player =
+        GpuPlayer::open_now(adapter, Options { tier, checked: options.checked_shaders, ..Options::default() })?;
+    drop(spinner);
+    say(&said);
+    for skipped in &listing.skipped {
+        tracing::info!("skipped {skipped}");
+    }
+    let capabilities = player.capabilities();
+    let host_memory = matches!(capabilities.kind, DeviceKind::Software | DeviceKind::Integrated);
+    Ok(Opened {
+        plan: player.plan(),
+        name: capabilities.name.clone(),
+        backend: capabilities.backend.to_owned(),
+        host_memory,
+        player: Box::new(player),
+    })
+}
+
+fn open_twin() -> Opened {
+    Opened {
+        player: Box::new(Twin::<Kernel>::new()),
+        plan: Plan::TWIN,
+        name: twin::NAME.to_owned(),
+        backend: "CPU".to_owned(),
+        host_memory: true,
+    }
+}

@@ -1,0 +1,281 @@
+//! What was typed: the flags as clap reads them. What they mean is `options`'.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::later::{LaterBench, LaterCommon, LaterRun, Rest};
+
+const EXAMPLES: &str = "\
+Examples:
+  twostroke run                                  chat with the default model
+  twostroke run -p \"Why is the sky blue?\"        one answer, streamed
+  git diff | twostroke run --system \"Review it\"  a prompt from a pipe
+  twostroke bench -p 512 -n 128                  prefill and decode speed, as llama-bench measures it
+  twostroke devices                              what adapters there are and what they can do
+
+Without --model the default model is used (SmolLM2-135M-Instruct Q4_1, 98 MB); `twostroke fetch` gets it.
+--model toy needs no download: 7 MB of fluent nonsense, packed into this program.
+Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "twostroke",
+    version,
+    about = "An LLM engine on wgpu: prefill and decode on any GPU that Vulkan, Metal or DX12 can reach",
+    after_help = EXAMPLES,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(super) struct CommandLine {
+    /// What to do.
+    #[command(subcommand)]
+    pub(super) command: Command,
+    /// Say more on stderr: -v what is loaded where, -vv each request, -vvv each step. `TWOSTROKE_LOG` takes a filter such
+    /// as `twostroke::gpu=debug` instead
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub(super) verbose: u8,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Answer a prompt, or chat on a terminal
+    Run(RunArgs),
+    /// Log-probabilities of given texts: nll a token, argmax a position, top logits of the last one
+    Score(ScoreArgs),
+    /// Measure prefill and decode speed, with llama-bench's flags and fields
+    Bench(BenchArgs),
+    /// List adapters, their limits, features and tiers
+    Devices(DevicesArgs),
+    /// Download a model into the cache and print its path
+    Fetch(FetchArgs),
+    #[command(hide = true)]
+    RunBatch(Rest),
+    #[command(hide = true)]
+    Serve(Rest),
+    #[command(hide = true)]
+    Replay(Rest),
+    #[command(hide = true)]
+    Sim(Rest),
+    #[command(hide = true)]
+    Trace(Rest),
+}
+
+/// Flags of all commands that load a model.
+#[derive(Debug, Args)]
+pub(super) struct ModelArgs {
+    /// Model: a .gguf file, a Hugging Face folder, hf:ORG/REPO[:FILE], or `toy`; absent: the default model
+    #[arg(short, long, value_name = "MODEL")]
+    pub(super) model: Option<String>,
+    /// tokenizer.json, where the model's folder holds none
+    #[arg(long, value_name = "FILE")]
+    pub(super) tokenizer: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) adapter: AdapterArgs,
+    /// How keys and values are stored
+    #[arg(long, value_enum, default_value_t = KvTypeArg::F16, value_name = "TYPE")]
+    pub(super) kv_type: KvTypeArg,
+    /// Most memory for keys and values: bytes, or 64MiB, 2GiB
+    #[arg(long, value_name = "SIZE")]
+    pub(super) kv_memory: Option<String>,
+    /// Context in tokens, prompt and answer together: the model's own, or less
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) max_model_len: Option<u32>,
+    /// Most tokens of one step
+    #[arg(long, value_name = "N", default_value_t = crate::limits::BATCHED_TOKENS_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) max_num_batched_tokens: u32,
+    /// Largest prefill chunk in tokens; absent: what suits the adapter. The logits do not depend on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) long_prefill_token_threshold: Option<u32>,
+    /// Seed of everything drawn at random (greedy answers draw nothing)
+    #[arg(long, value_name = "N")]
+    pub(super) seed: Option<u64>,
+    #[command(flatten)]
+    pub(super) later: LaterCommon,
+}
+
+/// Flags that choose where it runs.
+#[derive(Debug, Args)]
+pub(super) struct AdapterArgs {
+    /// Adapter: its number or a part of its name as `twostroke devices` lists them, or `twin` for the CPU reference;
+    /// absent: discrete before integrated before software
+    #[arg(long, value_name = "N|NAME|twin")]
+    pub(super) device: Option<String>,
+    /// What the shaders may use
+    #[arg(long, value_enum, default_value_t = TierArg::Auto, value_name = "TIER")]
+    pub(super) tier: TierArg,
+    /// Keep the driver's bounds checks in the shaders
+    #[arg(long)]
+    pub(super) checked_shaders: bool,
+}
+
+/// `--tier`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum TierArg {
+    /// The best that the adapter has
+    Auto,
+    /// WebGPU's default limits and no optional feature
+    Base,
+    /// Subgroups of at least 8 lanes
+    Subgroup,
+    #[value(hide = true)]
+    Matrix,
+}
+
+/// `--kv-type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum KvTypeArg {
+    /// Halves
+    F16,
+    /// Single floats: twice the memory
+    F32,
+    #[value(hide = true)]
+    Q8,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The prompt comes from -p, from -f FILE, from stdin when that is not a terminal, or from you in a chat: on a terminal without
+-p or -f. In the chat, /clear forgets the conversation, /exit or Ctrl-D leaves; Ctrl-C stops the answer, twice leaves.
+
+Examples:
+  twostroke run -p \"Name three primary colours.\"
+  twostroke run --raw -p \"Once upon a time\" --max-tokens 64 --stop \"The End\"
+  twostroke run --json -f question.txt | jq .text
+  twostroke run --model hf:Qwen/Qwen3-0.6B --device 0
+
+The prompt is never cut: one that exceeds the context is refused. After the answer one line on stderr tells TTFT (time from
+the request to its first token), prefill rate, TPOT (time per output token after the first), decode rate, adapter and tier.")]
+pub(super) struct RunArgs {
+    /// The prompt
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "file", allow_hyphen_values = true)]
+    pub(super) prompt: Option<String>,
+    /// Read the prompt from a file. Without --raw one newline at its end is dropped, as for stdin
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) file: Option<PathBuf>,
+    /// System message of the chat template
+    #[arg(long, value_name = "TEXT", conflicts_with = "raw", allow_hyphen_values = true)]
+    pub(super) system: Option<String>,
+    /// Take the prompt as it is, without chat template; control tokens such as <|im_start|> in it are parsed
+    #[arg(long)]
+    pub(super) raw: bool,
+    /// Most tokens of the answer; absent: the room left in the context
+    #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) max_tokens: Option<u32>,
+    /// 0 is greedy: always the likeliest token
+    #[arg(long, value_name = "T", allow_hyphen_values = true)]
+    pub(super) temperature: Option<f32>,
+    /// End the answer in front of this text; may be given several times
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    pub(super) stop: Vec<String>,
+    /// Go on after an end token, up to --max-tokens
+    #[arg(long)]
+    pub(super) ignore_eos: bool,
+    /// Print one JSON object instead of streaming text
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten, next_help_heading = "Model and adapter")]
+    pub(super) model: ModelArgs,
+    #[command(flatten)]
+    pub(super) later: LaterRun,
+}
+
+/// `score`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Each line of the input is {\"text\": \"...\"} (encoded as `run --raw` does) or {\"ids\": [1, 2, 3]} (needs no tokenizer).
+Each line of the output answers one of the input: ids, nll (of ids[i+1] after ids[..=i]), mean_nll, argmax (after each
+id), top_ids and top_logits (after the last id). On a terminal without --json a short table is printed instead.
+
+Example:
+  echo '{\"text\": \"The capital of France is Paris\"}' | twostroke score --input - --top 5 --json")]
+pub(super) struct ScoreArgs {
+    /// JSON Lines to score; - is stdin
+    #[arg(long, short, value_name = "FILE")]
+    pub(super) input: PathBuf,
+    /// How many logits of the last position to print
+    #[arg(long, value_name = "K", default_value_t = 10)]
+    pub(super) top: u32,
+    /// Print JSON Lines also on a terminal
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten, next_help_heading = "Model and adapter")]
+    pub(super) model: ModelArgs,
+}
+
+/// `bench`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Lists are as llama-bench takes them: -p 128,512 or -p 128 -p 512, and ranges first-last+step or first-last*factor. 0 leaves
+a test out. pp512 is prefill of 512 tokens, tg128 is 128 decode steps, both alone in the batch; @ d1024 behind 1024 tokens.
+
+Examples:
+  twostroke bench
+  twostroke bench -p 128,512 -n 32 -d 0,4096 -r 3 -o json")]
+pub(super) struct BenchArgs {
+    /// Prompt lengths to prefill
+    #[arg(short = 'p', long, value_name = "N", default_value = "512", value_delimiter = ',')]
+    pub(super) n_prompt: Vec<String>,
+    /// Numbers of tokens to generate
+    #[arg(short = 'n', long, value_name = "N", default_value = "128", value_delimiter = ',')]
+    pub(super) n_gen: Vec<String>,
+    /// Prompt and generation in one test; may be given several times (also as -pg)
+    #[arg(long = "pg", value_name = "PP,TG")]
+    pub(super) pg: Vec<String>,
+    /// Tokens that are in the KV cache before the test starts
+    #[arg(short = 'd', long, value_name = "N", default_value = "0", value_delimiter = ',')]
+    pub(super) n_depth: Vec<String>,
+    /// Repetitions of each test
+    #[arg(short = 'r', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) repetitions: u32,
+    /// Output format
+    #[arg(short = 'o', long, value_enum, value_name = "FORMAT", default_value_t = OutputArg::Md)]
+    pub(super) output: OutputArg,
+    /// The same as -o json
+    #[arg(long, conflicts_with = "output")]
+    pub(super) json: bool,
+    /// Measure from the first run on
+    #[arg(long)]
+    pub(super) no_warmup: bool,
+    #[command(flatten, next_help_heading = "Model and adapter")]
+    pub(super) model: ModelArgs,
+    #[command(flatten)]
+    pub(super) later: LaterBench,
+}
+
+/// `bench -o`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum OutputArg {
+    /// Table in Markdown
+    Md,
+    /// One JSON array
+    Json,
+    /// One JSON object a line
+    Jsonl,
+    /// Comma-separated values, without the samples
+    Csv,
+}
+
+/// `devices`.
+#[derive(Debug, Args)]
+pub(super) struct DevicesArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// `fetch`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  twostroke fetch                     the default model
+  twostroke fetch hf:Qwen/Qwen3-0.6B  a folder from the hub
+Models lie in $TWOSTROKE_CACHE, or the user's cache folder. A download that broke off is resumed.")]
+pub(super) struct FetchArgs {
+    /// hf:ORG/REPO[:FILE]; absent: the default model
+    #[arg(value_name = "MODEL")]
+    pub(super) model: Option<String>,
+}

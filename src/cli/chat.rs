@@ -1,0 +1,136 @@
+//! The interactive chat: one session whose KV grows from turn to turn.
+//!
+//! Each turn the whole conversation is rendered and encoded anew; what the session already holds of these ids is not
+//! computed again. That is right whatever a template does to earlier turns, and for most it leaves only the new ids.
+
+use rustyline::DefaultEditor;
+use rustyline::error::ReadlineError;
+
+use super::generate::{self, Finish, Request};
+use super::load::Loaded;
+use super::options::RunOptions;
+use super::output::Output;
+use super::run::{Stream, figures_line, message, never_empty};
+use super::{interrupt, say};
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::text::chat::{ChatTemplate, Message};
+use crate::text::tokenizer::Tokenizer;
+
+const HELP: &str = "/clear forgets the conversation, /exit or Ctrl-D leaves; Ctrl-C stops an answer, twice leaves";
+
+/// Talks until the person leaves.
+///
+/// # Errors
+/// What ends the conversation: the adapter's or the terminal's failures, not a prompt that does not fit.
+pub(super) fn chat(
+    loaded: &mut Loaded,
+    tokenizer: &Tokenizer,
+    template: &ChatTemplate,
+    options: &RunOptions,
+) -> Result<()> {
+    let mut editor = DefaultEditor::new().map_err(terminal_error)?;
+    let system: Vec<Message> = options.system.iter().map(|text| message("system", text)).collect();
+    let mut talk = Talk { loaded, tokenizer, template, options, messages: system.clone(), out: Output::stdout() };
+    say(HELP);
+    let mut was_interrupted = false;
+    loop {
+        let line = match editor.readline("> ") {
+            Ok(line) => line,
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(ReadlineError::Interrupted) if was_interrupted => return Ok(()),
+            Err(ReadlineError::Interrupted) => {
+                was_interrupted = true;
+                say("Ctrl-C again leaves");
+                continue;
+            }
+            Err(error) => return Err(terminal_error(error)),
+        };
+        was_interrupted = false;
+        match line.trim() {
+            "" => {}
+            "/exit" | "/quit" => return Ok(()),
+            "/clear" => {
+                talk.messages.clone_from(&system);
+                talk.loaded.session.truncate(0);
+                say("the conversation is forgotten");
+            }
+            "/help" => say(HELP),
+            command if command.starts_with('/') && !command.contains(' ') => {
+                say(&format!("{command} is no command: {HELP}"));
+            }
+            text => {
+                // A line that the history refuses is only missing from it.
+                let _ = editor.add_history_entry(text);
+                was_interrupted = talk.turn(text)?;
+                interrupt::clear();
+            }
+        }
+    }
+}
+
+struct Talk<'a> {
+    loaded: &'a mut Loaded,
+    tokenizer: &'a Tokenizer,
+    template: &'a ChatTemplate,
+    options: &'a RunOptions,
+    messages: Vec<Message>,
+    out: Output,
+}
+
+impl Talk<'_> {
+    /// One question and its answer; says whether Ctrl-C cut it short.
+    fn turn(&mut self, question: &str) -> Result<bool> {
+        let before = self.messages.len();
+        self.messages.push(message("user", question));
+        match self.answer() {
+            Ok(was_interrupted) => Ok(was_interrupted),
+            Err(error) => {
+                self.messages.truncate(before);
+                match error {
+                    Error::Cancelled => {
+                        say("stopped");
+                        Ok(true)
+                    }
+                    Error::ContextFull { .. } => {
+                        say(&format!("{error}; /clear starts anew"));
+                        Ok(false)
+                    }
+                    Error::Template(_) | Error::Tokenizer(_) | Error::Request(_) => {
+                        say(&error.to_string());
+                        Ok(false)
+                    }
+                    _ => Err(error),
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self) -> Result<bool> {
+        let arrival = Clock::start();
+        let ids = never_empty(self.template.encode(self.tokenizer, &self.messages)?, self.tokenizer)?;
+        let options = self.options;
+        let request = Request {
+            prompt: &ids,
+            max_tokens: options.max_tokens,
+            stops: &options.stops,
+            ignore_eos: options.ignore_eos,
+        };
+        let new_tokens = ids.len().saturating_sub(self.loaded.session.ids().len());
+        let mut stream = Stream::new(Some(&mut self.out), new_tokens, self.loaded);
+        let answer = generate::answer(&mut self.loaded.session, self.tokenizer, &request, arrival, &mut stream)?;
+        drop(stream);
+        self.out.text("\n")?;
+        say(&figures_line(&answer, self.loaded));
+        self.messages.push(message("assistant", &answer.text));
+        Ok(answer.finish == Finish::Interrupted)
+    }
+}
+
+fn terminal_error(error: ReadlineError) -> Error {
+    let source = match error {
+        ReadlineError::Io(source) => source,
+        other => std::io::Error::other(other),
+    };
+    Error::io("read line", "terminal", source)
+}

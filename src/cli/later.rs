@@ -1,0 +1,129 @@
+//! Flags and commands of the contract that this build does not have yet: absent from `--help`, refused with exit status 2
+//! and a sentence that says so, rather than with clap's guess at a typing error.
+
+use clap::Args;
+
+use crate::error::{Error, Result};
+
+/// Whatever follows a command that is not there yet.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub(super) struct Rest {
+    /// Ignored
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true, value_name = "ARGS")]
+    pub(super) rest: Vec<String>,
+}
+
+/// Flags of all commands that load a model.
+#[derive(Debug, Args)]
+#[allow(missing_docs, reason = "each is its flag")]
+pub(super) struct LaterCommon {
+    #[arg(long, hide = true)]
+    pub(super) activations: Option<String>,
+    #[arg(long, hide = true)]
+    pub(super) quantize: Option<String>,
+    #[arg(long, hide = true)]
+    pub(super) trace: Option<String>,
+    #[arg(long, hide = true)]
+    pub(super) tune: Option<String>,
+    #[arg(long, hide = true)]
+    pub(super) max_submit_ms: Option<String>,
+    #[arg(long, hide = true)]
+    pub(super) max_num_seqs: Option<String>,
+    #[arg(long, hide = true)]
+    pub(super) no_enable_prefix_caching: bool,
+    #[arg(long, hide = true)]
+    pub(super) scheduling_policy: Option<String>,
+    #[arg(long, hide = true)]
+    pub(super) itl_slo: Option<String>,
+}
+
+/// Flags of `run`.
+#[derive(Debug, Args)]
+#[allow(missing_docs, reason = "each is its flag")]
+pub(super) struct LaterRun {
+    #[arg(long, hide = true, allow_hyphen_values = true)]
+    pub(super) top_k: Option<String>,
+    #[arg(long, hide = true, allow_hyphen_values = true)]
+    pub(super) top_p: Option<String>,
+    #[arg(long, hide = true, allow_hyphen_values = true)]
+    pub(super) min_p: Option<String>,
+    #[arg(long, hide = true, allow_hyphen_values = true)]
+    pub(super) logit_bias: Option<String>,
+    #[arg(long, hide = true, allow_hyphen_values = true)]
+    pub(super) presence_penalty: Option<String>,
+    #[arg(long, hide = true, allow_hyphen_values = true)]
+    pub(super) frequency_penalty: Option<String>,
+    #[arg(long, hide = true, allow_hyphen_values = true)]
+    pub(super) repetition_penalty: Option<String>,
+}
+
+/// Flags of `bench`.
+#[derive(Debug, Args)]
+#[allow(missing_docs, reason = "each is its flag")]
+pub(super) struct LaterBench {
+    #[arg(long, hide = true)]
+    pub(super) parallel: Option<String>,
+    #[arg(long, hide = true)]
+    pub(super) kernels: bool,
+    #[arg(long, hide = true)]
+    pub(super) fit: Option<String>,
+}
+
+/// The error for something that comes later.
+pub(super) fn error(what: &str) -> Error {
+    Error::Usage(format!("{what} is not in this build yet: it comes with a later version"))
+}
+
+fn refuse(flags: &[(&str, bool)]) -> Result<()> {
+    match flags.iter().find(|(_, given)| *given) {
+        Some((flag, _)) => Err(error(flag)),
+        None => Ok(()),
+    }
+}
+
+impl LaterCommon {
+    /// # Errors
+    /// `Usage` when one of the flags was given.
+    pub(super) fn refuse(&self) -> Result<()> {
+        match self.activations.as_deref() {
+            None | Some("f32") => {}
+            Some("int8") => return Err(error("--activations int8")),
+            Some(other) => return Err(Error::Usage(format!("--activations: expected f32, got {other}"))),
+        }
+        refuse(&[
+            ("--quantize", self.quantize.is_some()),
+            ("--trace", self.trace.is_some()),
+            ("--tune", self.tune.is_some()),
+            ("--max-submit-ms", self.max_submit_ms.is_some()),
+            ("--max-num-seqs", self.max_num_seqs.is_some()),
+            ("--no-enable-prefix-caching", self.no_enable_prefix_caching),
+            ("--scheduling-policy", self.scheduling_policy.is_some()),
+            ("--itl-slo", self.itl_slo.is_some()),
+        ])
+    }
+}
+
+impl LaterRun {
+    /// # Errors
+    /// `Usage` when one of the flags was given.
+    pub(super) fn refuse(&self) -> Result<()> {
+        refuse(&[
+            ("--top-k", self.top_k.is_some()),
+            ("--top-p", self.top_p.is_some()),
+            ("--min-p", self.min_p.is_some()),
+            ("--logit-bias", self.logit_bias.is_some()),
+            ("--presence-penalty", self.presence_penalty.is_some()),
+            ("--frequency-penalty", self.frequency_penalty.is_some()),
+            ("--repetition-penalty", self.repetition_penalty.is_some()),
+        ])
+    }
+}
+
+impl LaterBench {
+    /// # Errors
+    /// `Usage` when one of the flags was given.
+    pub(super) fn refuse(&self) -> Result<()> {
+        refuse(&[("--parallel", self.parallel.is_some()), ("--kernels", self.kernels), ("--fit", self.fit.is_some())])
+    }
+}

@@ -1,0 +1,105 @@
+//! From flags to a session: find the files, open the adapter, say what is needed and what there is, load.
+
+use super::adapter::{self, Opened};
+use super::fetch::{self, ModelSource};
+use super::figures::size;
+use super::interrupt;
+use super::options::ModelOptions;
+use super::progress::{Progress, Unit};
+use super::say;
+use crate::clock::{Clock, millis_from_nanos};
+use crate::engine::{Session, chunk_tokens_default};
+use crate::error::Result;
+use crate::format::model_files::ModelFiles;
+use crate::kernels::Tier;
+use crate::model::{LoadOptions, Model, Needs, toy};
+
+/// A session and what results say about where it runs.
+pub(super) struct Loaded {
+    /// The session, empty.
+    pub(super) session: Session,
+    /// Name of the model.
+    pub(super) model: String,
+    /// Name of the adapter.
+    pub(super) adapter: String,
+    /// Name of the API that reaches it, e.g. `Vulkan`.
+    pub(super) backend: String,
+    /// Tier of the shaders.
+    pub(super) tier: Tier,
+}
+
+/// Opens the model's files; reads headers only.
+///
+/// # Errors
+/// When there is no such model, or its files are broken.
+pub(super) fn files(options: &ModelOptions) -> Result<ModelFiles> {
+    match fetch::resolve(options.model.as_deref())? {
+        ModelSource::Toy => toy::files(),
+        ModelSource::Path(path) => ModelFiles::open(&path),
+    }
+}
+
+/// Opens the adapter and loads the model onto it. `context_tokens` replaces the model's own context where the user chose none.
+///
+/// # Errors
+/// No adapter, a model that is not what it must be, too little memory, `Cancelled` by Ctrl-C.
+pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: Option<u32>) -> Result<Loaded> {
+    let Opened { mut player, plan, name, backend, host_memory } = adapter::open(&options.adapter)?;
+    let chunk = options.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.step_tokens);
+    let wanted = LoadOptions {
+        context_tokens: options.context_tokens.or(context_tokens),
+        // One sequence runs alone, so that no step is larger than a chunk.
+        step_rows: chunk,
+        slots: 1,
+        kv: options.kv,
+        kv_bytes: options.kv_bytes,
+    };
+    let needs = Model::needs(files, player.as_ref(), &wanted)?;
+    say_needs(files, &needs, &name, plan.tier, host_memory);
+    let clock = Clock::start();
+    let bar = Progress::bar("loading", needs.weight_bytes, Unit::Bytes);
+    let model = Model::load(files, player.as_mut(), plan, &wanted, &mut |done, total| {
+        bar.set(done, total);
+        interrupt::check()
+    })?;
+    drop(bar);
+    tracing::info!(ms = millis_from_nanos(clock.nanos()), model = model.type_name(), "weights are loaded");
+    let spinner = Progress::spinner("building kernels");
+    let session = Session::new(model, player, Some(chunk))?;
+    drop(spinner);
+    interrupt::check()?;
+    Ok(Loaded { session, model: files.name.clone(), adapter: name, backend, tier: plan.tier })
+}
+
+fn say_needs(files: &ModelFiles, needs: &Needs, adapter: &str, tier: Tier, host_memory: bool) {
+    let total = needs.weight_bytes + needs.kv_bytes + needs.work_bytes;
+    let available = if host_memory { memory_available() } else { None };
+    let there =
+        available.map_or_else(|| "the driver tells no free memory".to_owned(), |b| format!("{} available", size(b)));
+    say(&format!(
+        "{} on {adapter} ({}): needs {}, {there}; context {} tokens",
+        files.name,
+        tier.name(),
+        size(total),
+        needs.context_tokens
+    ));
+    tracing::info!(
+        weights = size(needs.weight_bytes),
+        kv = size(needs.kv_bytes),
+        work = size(needs.work_bytes),
+        context_tokens = needs.context_tokens,
+        pages = needs.pages,
+        tensors = files.table.tensors.len(),
+        "memory needed"
+    );
+    if available.is_some_and(|bytes| total > bytes) {
+        tracing::warn!("more is needed than there is: a smaller --max-model-len or --kv-memory needs less");
+    }
+}
+
+/// Memory that the system can hand out without swapping, where it tells.
+fn memory_available() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}

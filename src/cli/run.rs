@@ -1,0 +1,195 @@
+//! `run`: one prompt answered on standard output. The chat is `chat`'s.
+
+use std::io::IsTerminal;
+
+use serde::Serialize;
+
+use super::args::RunArgs;
+use super::figures::{millis, rate, tokens_per_second};
+use super::generate::{self, Answer, Finish, Listener, Request};
+use super::load::{self, Loaded};
+use super::options::RunOptions;
+use super::output::Output;
+use super::progress::{Progress, Unit};
+use super::{chat, interrupt, prompt, say};
+use crate::clock::{Clock, millis_from_nanos};
+use crate::error::{Error, Result};
+use crate::format::model_files::Description;
+use crate::text::chat::{ChatTemplate, Content, Message};
+use crate::text::tokenizer::Tokenizer;
+
+/// What `run --json` prints.
+#[derive(Debug, Serialize)]
+struct RunResult<'a> {
+    model: &'a str,
+    adapter: &'a str,
+    tier: &'a str,
+    prompt_ids: &'a [u32],
+    output_ids: &'a [u32],
+    text: &'a str,
+    finish_reason: &'a str,
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    cached_tokens: u64,
+    ttft_ms: f64,
+    tpot_ms: Option<f64>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Whatever keeps it from an answer; `Cancelled` when Ctrl-C cut it short.
+pub(super) fn run(args: &RunArgs) -> Result<()> {
+    let options = RunOptions::new(args, std::io::stdin().is_terminal())?;
+    let text = prompt::read(&options.prompt, options.raw)?;
+    let files = load::files(&options.model)?;
+    let tokenizer = Tokenizer::new(&files.description, options.model.tokenizer.as_deref())?;
+    let template = if options.raw { None } else { Some(template(&files.description)?) };
+    if !options.temperature_given && is_sampled(&files.description) {
+        say("the model's generation config asks for sampling; this build answers greedily, as with --temperature 0");
+    }
+    let mut loaded = load::load(&files, &options.model, None)?;
+    drop(files);
+    let Some(text) = text else {
+        let template = template.expect("a chat is not raw");
+        return chat::chat(&mut loaded, &tokenizer, &template, &options);
+    };
+    let arrival = Clock::start();
+    let ids = match &template {
+        None => tokenizer.encode_raw(&text)?,
+        Some(template) => template.encode(&tokenizer, &messages(options.system.as_deref(), &text))?,
+    };
+    let ids = never_empty(ids, &tokenizer)?;
+    one_answer(&mut loaded, &tokenizer, &options, &ids, arrival)
+}
+
+fn one_answer(
+    loaded: &mut Loaded,
+    tokenizer: &Tokenizer,
+    options: &RunOptions,
+    ids: &[u32],
+    arrival: Clock,
+) -> Result<()> {
+    let request =
+        Request { prompt: ids, max_tokens: options.max_tokens, stops: &options.stops, ignore_eos: options.ignore_eos };
+    let mut out = Output::stdout();
+    let mut stream = Stream::new(if options.json { None } else { Some(&mut out) }, ids.len(), loaded);
+    let answer = generate::answer(&mut loaded.session, tokenizer, &request, arrival, &mut stream)?;
+    drop(stream);
+    if options.json && answer.finish != Finish::Interrupted {
+        out.json(&RunResult {
+            model: &loaded.model,
+            adapter: &loaded.adapter,
+            tier: loaded.tier.name(),
+            prompt_ids: ids,
+            output_ids: &answer.output_ids,
+            text: &answer.text,
+            finish_reason: answer.finish.name(),
+            prompt_tokens: answer.prompt_tokens,
+            completion_tokens: answer.output_ids.len() as u64,
+            cached_tokens: answer.cached_tokens,
+            ttft_ms: millis_from_nanos(answer.ttft_nanos),
+            tpot_ms: answer.tpot_ms(),
+        })?;
+    } else if !options.json {
+        out.text("\n")?;
+    }
+    say(&figures_line(&answer, loaded));
+    if answer.finish == Finish::Interrupted { Err(Error::Cancelled) } else { Ok(()) }
+}
+
+/// Sends an answer to standard output as it comes, with a bar before its first text where prefill takes several chunks.
+pub(super) struct Stream<'a> {
+    out: Option<&'a mut Output>,
+    bar: Option<Progress>,
+}
+
+impl<'a> Stream<'a> {
+    /// `out` is `None` to keep the text for later; `tokens` are to be computed before the first answer token.
+    #[must_use]
+    pub(super) fn new(out: Option<&'a mut Output>, tokens: usize, loaded: &Loaded) -> Self {
+        let is_long = tokens > loaded.session.chunk_tokens() as usize;
+        let bar = is_long.then(|| Progress::bar("prefill", tokens as u64, Unit::Tokens));
+        Self { out, bar }
+    }
+}
+
+impl Listener for Stream<'_> {
+    fn text(&mut self, delta: &str) -> Result<()> {
+        self.bar = None;
+        self.out.as_mut().map_or(Ok(()), |out| out.text(delta))
+    }
+
+    fn prefill(&mut self, done: u64, total: u64) -> Result<()> {
+        if let Some(bar) = &self.bar {
+            bar.set(done, total);
+        }
+        interrupt::check()
+    }
+
+    fn is_stopped(&self) -> bool {
+        interrupt::is_pressed()
+    }
+}
+
+/// The conversation of one question.
+pub(super) fn messages(system: Option<&str>, question: &str) -> Vec<Message> {
+    let system = system.map(|text| message("system", text));
+    system.into_iter().chain([message("user", question)]).collect()
+}
+
+/// One message of plain text.
+pub(super) fn message(role: &str, text: &str) -> Message {
+    Message { role: role.to_owned(), content: Content::Text(text.to_owned()) }
+}
+
+/// TTFT, prefill rate, TPOT, decode rate, adapter and tier, for people.
+pub(super) fn figures_line(answer: &Answer, loaded: &Loaded) -> String {
+    let computed = answer.prompt_tokens - answer.cached_tokens;
+    let mut parts = vec![format!("TTFT {}", millis(millis_from_nanos(answer.ttft_nanos)))];
+    let cached =
+        if answer.cached_tokens > 0 { format!(" ({} more cached)", answer.cached_tokens) } else { String::new() };
+    let prefill = tokens_per_second(computed, answer.prefill_nanos).map_or("-".to_owned(), rate);
+    parts.push(format!("prefill {computed} tokens{cached} at {prefill}"));
+    parts.push(format!("TPOT {}", answer.tpot_ms().map_or("-".to_owned(), millis)));
+    let made = answer.output_ids.len() as u64;
+    let decode = tokens_per_second(made.saturating_sub(1), answer.decode_nanos).map_or("-".to_owned(), rate);
+    parts.push(format!("decode {made} tokens at {decode}"));
+    parts.push(loaded.adapter.clone());
+    parts.push(loaded.tier.name().to_owned());
+    parts.join(" | ")
+}
+
+/// A prompt without tokens becomes the beginning-of-sequence token.
+///
+/// # Errors
+/// When the model has none.
+pub(super) fn never_empty(ids: Vec<u32>, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
+    if !ids.is_empty() {
+        return Ok(ids);
+    }
+    match tokenizer.bos() {
+        Some(bos) => Ok(vec![bos]),
+        None => Err(Error::Request(
+            "the prompt is empty, and this model has no beginning-of-sequence token to start from: give it some text"
+                .into(),
+        )),
+    }
+}
+
+fn template(description: &Description) -> Result<ChatTemplate> {
+    ChatTemplate::new(description)?
+        .ok_or_else(|| Error::Request("this model has no chat template: use --raw to give it the text as it is".into()))
+}
+
+/// Whether the model's files ask for sampling when nobody says how.
+fn is_sampled(description: &Description) -> bool {
+    match description {
+        Description::Folder(folder) => {
+            let config = &folder.generation_config;
+            let is_on = config.get("do_sample").and_then(serde_json::Value::as_bool).unwrap_or(false);
+            is_on && config.get("temperature").and_then(serde_json::Value::as_f64) != Some(0.0)
+        }
+        Description::Gguf(metadata) => matches!(metadata.f64("general.sampling.temp"), Ok(Some(t)) if t > 0.0),
+    }
+}

@@ -1,0 +1,194 @@
+//! One sequence over a model: chunked prefill, decode, score.
+
+use crate::clock::{Clock, millis_from_nanos};
+use crate::error::{Error, Result};
+use crate::kernels::argmax::NOT_FINITE;
+use crate::kernels::plan::Plan;
+use crate::kernels::{Kernel, Tape};
+use crate::limits;
+use crate::model::{Answer, Model, SequenceRows, Want};
+use crate::recording::Player;
+
+/// Largest prefill chunk that suits an adapter: a software driver needs about a second for 128 rows, hardware fills up at 512.
+#[must_use]
+pub const fn chunk_tokens_default(plan: Plan) -> u32 {
+    if plan.software { 128 } else { 512 }
+}
+
+/// One sequence over a model. Owns the model and its player.
+pub struct Session {
+    model: Model,
+    player: Box<dyn Player<Kernel>>,
+    chunk_tokens: u32,
+    /// All pages of the pool in order: page `p` holds positions `16 p .. 16 p + 16`.
+    pages: Vec<u32>,
+    /// What K and V in the pages belong to; never longer than the context.
+    ids: Vec<u32>,
+    tape: Tape,
+}
+
+impl Session {
+    /// A session with nothing in its KV; builds the kernels that the model uses. `chunk_tokens`: most prompt tokens of one
+    /// step (`--long-prefill-token-threshold`), `None` for as many as a step takes; the logits do not depend on it.
+    ///
+    /// # Errors
+    /// A kernel that the driver refuses, or a lost device.
+    pub fn new(model: Model, mut player: Box<dyn Player<Kernel>>, chunk_tokens: Option<u32>) -> Result<Self> {
+        let kernels = model.kernels();
+        let clock = Clock::start();
+        player.prepare(&kernels)?;
+        let ms = millis_from_nanos(clock.nanos());
+        tracing::info!(kernels = kernels.len(), ms, "kernels are built");
+        let page_tokens = u64::from(limits::PAGE_TOKENS);
+        let held = u64::from(model.pages()) * page_tokens;
+        let context = model.context_tokens();
+        assert!(held >= u64::from(context), "{} pages hold {held} tokens, the context has {context}", model.pages());
+        let step_rows = model.step_rows_max();
+        assert!(step_rows >= 1, "a step of no rows");
+        let chunk_tokens = chunk_tokens.unwrap_or(step_rows).clamp(1, step_rows);
+        let pages = (0..model.pages()).collect();
+        Ok(Self { model, player, chunk_tokens, pages, ids: Vec::new(), tape: Tape::new() })
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Most prompt tokens of one step.
+    #[must_use]
+    pub fn chunk_tokens(&self) -> u32 {
+        self.chunk_tokens
+    }
+
+    /// Ids whose K and V the session holds.
+    #[must_use]
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Forgets all but the first `tokens` ids.
+    pub fn truncate(&mut self, tokens: usize) {
+        self.ids.truncate(tokens);
+    }
+
+    /// Prefills `ids` (at least one) behind what is there, and returns the argmax after the last one.
+    /// `progress(done, total)` is asked between chunks; its error (such as `Cancelled`) ends the prefill, keeping whole chunks.
+    ///
+    /// # Errors
+    /// `ContextFull` (nothing was done), `Request` for no ids or one outside the vocabulary, `NotFinite`, or the player's.
+    pub fn prefill(&mut self, ids: &[u32], progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u32> {
+        self.check_ids(ids)?;
+        self.check_room(ids.len())?;
+        let total = ids.len() as u64;
+        let mut done = 0;
+        let mut chunks = ids.chunks(self.chunk_tokens as usize).peekable();
+        while let Some(chunk) = chunks.next() {
+            if chunks.peek().is_none() {
+                return self.step_argmax(chunk);
+            }
+            self.step(chunk, Want::Nothing)?;
+            done += chunk.len() as u64;
+            progress(done, total)?;
+        }
+        unreachable!("check_ids refuses an empty list");
+    }
+
+    /// Appends one generated id and returns the argmax after it.
+    ///
+    /// # Errors
+    /// As [`Session::prefill`].
+    pub fn decode(&mut self, id: u32) -> Result<u32> {
+        self.check_ids(&[id])?;
+        self.check_room(1)?;
+        self.step_argmax(&[id])
+    }
+
+    /// Logits after each of `ids`, which start a fresh sequence: `each(row, logits)` in order.
+    ///
+    /// # Errors
+    /// `Request` when the ids exceed the context (nothing was done), else as [`Session::prefill`].
+    pub fn score(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &[f32]) -> Result<()>) -> Result<()> {
+        self.check_ids(ids)?;
+        let context = self.model.context_tokens();
+        if ids.len() as u64 > u64::from(context) {
+            return Err(Error::Request(format!("{} ids exceed the context of {context} tokens", ids.len())));
+        }
+        self.truncate(0);
+        let chunk_tokens = self.chunk_tokens.min(self.model.logit_rows_max()).max(1) as usize;
+        for chunk in ids.chunks(chunk_tokens) {
+            let first = self.ids.len();
+            let (answer, words) = self.step(chunk, Want::AllLogits)?;
+            assert!(answer.rows as usize == chunk.len(), "{} rows of logits for {} ids", answer.rows, chunk.len());
+            assert!(answer.row_words == self.model.vocab(), "{} logits a row", answer.row_words);
+            for (row, logits) in words[answer.start..].chunks(answer.row_words as usize).take(chunk.len()).enumerate() {
+                let logits: &[f32] = bytemuck::cast_slice(logits);
+                if !logits.iter().all(|x| x.is_finite()) {
+                    return Err(Error::NotFinite { position: (first + row) as u64 });
+                }
+                each(first + row, logits)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step_argmax(&mut self, tokens: &[u32]) -> Result<u32> {
+        let (answer, words) = self.step(tokens, Want::Argmax)?;
+        assert!(answer.rows == 1 && answer.row_words == 1, "one id is one word, got {answer:?}");
+        let id = words[answer.start];
+        if id == NOT_FINITE {
+            let position = self.ids.len() as u64 - 1;
+            return Err(Error::NotFinite { position });
+        }
+        assert!(id < self.model.vocab(), "argmax {id} of {} logits", self.model.vocab());
+        Ok(id)
+    }
+
+    /// Plays one step over `tokens` and counts them as held. The caller has checked ids and room.
+    fn step(&mut self, tokens: &[u32], want: Want) -> Result<(Answer, Vec<u32>)> {
+        let end = self.ids.len() + tokens.len();
+        assert!(
+            end <= self.model.context_tokens() as usize,
+            "{end} tokens in a context of {}",
+            self.model.context_tokens()
+        );
+        let position = u32::try_from(self.ids.len()).expect("a context fits u32");
+        let pages = &self.pages[..end.div_ceil(limits::PAGE_TOKENS as usize)];
+        self.tape.clear();
+        let answers = self.model.record(&mut self.tape, &[SequenceRows { slot: 0, position, tokens, pages, want }]);
+        assert!(answers.len() == 1, "{} answers for one sequence", answers.len());
+        let ticket = self.player.submit(&self.tape)?;
+        let played = self.player.wait(ticket)?;
+        let answer = answers[0];
+        let answer_end = answer.start + answer.rows as usize * answer.row_words as usize;
+        assert!(answer_end <= played.words.len(), "{answer:?} in {} words", played.words.len());
+        tracing::trace!(position, tokens = tokens.len(), gpu_nanos = played.gpu_nanos, "step");
+        self.ids.extend_from_slice(tokens);
+        Ok((answer, played.words))
+    }
+
+    fn check_ids(&self, ids: &[u32]) -> Result<()> {
+        let vocab = self.model.vocab();
+        if ids.is_empty() {
+            return Err(Error::Request("no tokens to compute".into()));
+        }
+        match ids.iter().position(|&id| id >= vocab) {
+            Some(at) => Err(Error::Request(format!(
+                "token id: expected below the vocabulary of {vocab}, got {} (place {at})",
+                ids[at]
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// `tokens` more and one answer token must fit the context.
+    fn check_room(&self, tokens: usize) -> Result<()> {
+        let prompt_tokens = (self.ids.len() + tokens) as u64;
+        let context_tokens = u64::from(self.model.context_tokens());
+        if prompt_tokens + 1 > context_tokens {
+            return Err(Error::ContextFull { prompt_tokens, context_tokens });
+        }
+        Ok(())
+    }
+}
