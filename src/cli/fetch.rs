@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn a_model_is_nothing_toy_hub_or_path() {
-        let check = |text: Option<&str>, want: Wanted| assert_eq!(Wanted::parse(text).expect("parses"), want, "{text:?}");
+        let check =
+            |text: Option<&str>, want: Wanted| assert_eq!(Wanted::parse(text).expect("parses"), want, "{text:?}");
         check(None, Wanted::Default);
         check(Some("toy"), Wanted::Toy);
         check(Some("./toy"), Wanted::Local("./toy".into()));

@@ -220,9 +220,10 @@ pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u
 }
 
 fn thread_count(columns: usize) -> usize {
-    if cfg!(target_arch = "wasm32") || columns < 256 {
+    if columns < 256 {
         return 1;
     }
+    // In a page, which has no threads, this is an error.
     std::thread::available_parallelism().map_or(1, usize::from).min(16)
 }
 

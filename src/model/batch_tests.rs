@@ -1,3 +1,5 @@
+//! Tests of the ragged batch.
+
 use super::*;
 
 fn sizes() -> Sizes {

@@ -1,6 +1,11 @@
 //! All integration tests, one binary.
 
+mod adapters;
 mod alloc;
 mod format_gguf;
 mod format_safetensors;
+mod gpu_player;
+mod gpu_programs;
+mod layers;
 mod model_writer;
+mod shaders;

