@@ -1,8 +1,38 @@
 //! Flash attention over paged KV: prefill tiles, split decode, and the join of splits.
+//!
+//! A workgroup is [`Shape::lanes`] / 8 clusters of 8 lanes. A cluster owns some rows of the workgroup, a row being (token of
+//! the tile, query head of the group), and walks the keys alone: first a lane takes 4 of the 32 keys of a key tile, then 8 of
+//! the head's dimensions. Row tile, lanes and exchange are therefore free knobs that never change a bit:
+//!
+//! ```text
+//! keys   |<- split 0: 256 ->|<- split 1 ->| ...      absolute positions, whatever the tile or the chunk
+//! split  |32|32|32|32|32|32|32|32|                   key tiles; those that no row of the workgroup sees are skipped
+//! ```
+//!
+//! Canonical order. Of a key tile: q·k over ascending dimensions; the row maximum; p = exp(s - m), 0 for keys the row does not
+//! see; l and o scaled by exp(old m - m), then p and p·v added key by key. Splits are joined ascending and pairwise, in the
+//! prefill kernel and in the join of decode alike. A tile or split in which a row sees no key leaves its state as it was.
+
+mod choose;
+mod twin;
 
 use super::plan::Plan;
-use super::{Exchange, KvType, Spec, Tape};
+use super::{Exchange, Kernel, KvType, Spec, Tape, fold, padded, params_struct};
+use crate::limits::SPLIT_TOKENS;
 use crate::recording::BufferId;
+
+pub(super) use choose::{choose_decode, choose_prefill, decode_shapes, prefill_shapes};
+pub(super) use choose::{decode_spec, merge_spec, prefill_spec};
+pub(super) use twin::{decode_twin, merge_twin, prefill_twin};
+
+/// Score of a key that a row does not see: finite, because WGSL lets compilers assume that there are no infinities.
+const MASKED: f32 = -1.0e30;
+/// Largest |x| that reaches tanh, which is 1 there; some drivers overflow beyond 44.
+const TANH_MAX: f32 = 15.0;
+/// Lanes that own rows together.
+const CLUSTER_LANES: u32 = 8;
+/// Invocations of a workgroup that joins splits; each takes two neighbouring dimensions.
+const MERGE_INVOCATIONS: u32 = 64;
 
 /// Constants of an attention variant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,12 +41,14 @@ pub struct Shape {
     pub kv: KvType,
     /// Head size: a multiple of 8 up to 256.
     pub head_dim: u16,
-    /// Rows of a workgroup, a row being (token, query head of the group).
+    /// Rows of a workgroup, a row being (token, query head of the group); a multiple of `lanes / 8`.
     pub rows: u8,
-    /// Lanes of a workgroup.
+    /// Lanes of a workgroup; a multiple of 8.
     pub lanes: u8,
     /// How lanes share scores.
     pub exchange: Exchange,
+    /// Scores have a soft cap. Launches set it from their [`Geometry`].
+    pub capped: bool,
 }
 
 /// Sizes that both attention kernels need.
@@ -36,6 +68,16 @@ pub struct Geometry {
     pub window: u32,
 }
 
+impl Geometry {
+    /// Query heads that share a KV head.
+    #[must_use]
+    pub fn group(&self) -> u32 {
+        let (heads, kv_heads) = (self.heads, self.kv_heads);
+        assert!(kv_heads > 0 && heads.is_multiple_of(kv_heads), "{heads} query heads over {kv_heads} KV heads");
+        heads / kv_heads
+    }
+}
+
 /// Buffers of an attention launch.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
@@ -49,20 +91,75 @@ pub struct Buffers {
     pub tables: BufferId,
     /// [`super::Tile`]s.
     pub tiles: BufferId,
-    /// Partial results `[tile row * heads, splits, head_dim + 2]` f32 (decode only).
+    /// Partial results `[tile row * heads, splits, head_dim + 2]` f32 (decode only): o, then m and l.
     pub parts: BufferId,
     /// `[rows, padded(heads * head_dim)]` f32.
     pub out: BufferId,
 }
 
-/// Tokens that one prefill tile may hold for this variant and group of query heads a KV head.
-#[must_use]
-pub fn tile_tokens(shape: Shape, group: u32) -> u32 {
-    let _ = (shape, group);
-    todo!("H-attn")
+params_struct! {
+    /// Params of both attention kernels.
+    pub(super) struct Params {
+        heads: u32,
+        kv_heads: u32,
+        /// Query heads a KV head.
+        group: u32,
+        /// Workgroups a tile and KV head, and split.
+        chunks: u32,
+        /// Pages a slot.
+        table_stride: u32,
+        first_tile: u32,
+        /// Splits a row of `parts`; 1 for prefill.
+        splits: u32,
+        window: u32,
+        /// Floats between rows of `out`.
+        out_stride: u32,
+        workgroups: u32,
+        /// Workgroups along x.
+        grid_x: u32,
+        scale: f32,
+        softcap: f32,
+        pad0: u32,
+        pad1: u32,
+        pad2: u32,
+    }
 }
 
-/// Records prefill attention over `tiles` tiles from `first_tile` on; writes `out` whole.
+params_struct! {
+    /// Params of the join.
+    pub(super) struct MergeParams {
+        heads: u32,
+        head_dim: u32,
+        first_tile: u32,
+        /// Splits a row of `parts`.
+        splits: u32,
+        window: u32,
+        /// Floats between rows of `out`.
+        out_stride: u32,
+        /// Pairs of dimensions in all tiles and heads.
+        pairs: u32,
+        /// Workgroups along x.
+        grid_x: u32,
+    }
+}
+
+/// Tokens that one prefill tile may hold for this variant and group of query heads a KV head: the fewest that fill whole
+/// workgroups.
+#[must_use]
+pub fn tile_tokens(shape: Shape, group: u32) -> u32 {
+    let rows = u32::from(shape.rows);
+    rows / gcd(rows, group)
+}
+
+fn gcd(mut a: u32, mut b: u32) -> u32 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// Records prefill attention over `tiles` tiles from `first_tile` on; writes `out` whole. No tile holds more than
+/// [`tile_tokens`] rows; one of no rows is skipped.
 pub fn record_prefill(
     tape: &mut Tape,
     shape: Shape,
@@ -72,13 +169,18 @@ pub fn record_prefill(
     first_tile: u32,
     tiles: u32,
 ) {
-    let _ = (tape, shape, geometry, buffers, table_stride, first_tile, tiles);
-    todo!("H-attn")
+    let group = geometry.group();
+    let chunks = tile_tokens(shape, group) * group / u32::from(shape.rows);
+    let (params, grid) = params(shape, geometry, table_stride, first_tile, (tiles, chunks, 1));
+    let Buffers { q, k_pages, v_pages, tables, tiles, out, .. } = buffers;
+    let kernel = Kernel::AttnPrefill(Shape { capped: geometry.softcap > 0.0, ..shape });
+    tape.dispatch(kernel, &[q, k_pages, v_pages, tables, tiles, out], &params, grid);
 }
 
 /// Records decode attention over `tiles` tiles of one row each from `first_tile` on, and the join of their splits.
 /// `splits` is the most splits of 256 positions that any of the rows has; `parts` holds
 /// `tiles * heads * splits * (head_dim + 2)` floats.
+#[allow(clippy::too_many_arguments, reason = "each is a quantity of its own that the caller has at hand")]
 pub fn record_decode(
     tape: &mut Tape,
     shape: Shape,
@@ -89,44 +191,69 @@ pub fn record_decode(
     tiles: u32,
     splits: u32,
 ) {
-    let _ = (tape, shape, geometry, buffers, table_stride, first_tile, tiles, splits);
-    todo!("H-attn")
+    let Geometry { heads, head_dim, window, .. } = geometry;
+    let chunks = geometry.group().div_ceil(u32::from(shape.rows));
+    let (params, grid) = params(shape, geometry, table_stride, first_tile, (tiles, chunks, splits));
+    let kernel = Kernel::AttnDecode(Shape { capped: geometry.softcap > 0.0, ..shape });
+    let bindings = [buffers.q, buffers.k_pages, buffers.v_pages, buffers.tables, buffers.tiles, buffers.parts];
+    tape.dispatch(kernel, &bindings, &params, grid);
+
+    let pairs = u64::from(tiles) * u64::from(heads * head_dim / 2);
+    let grid = fold(pairs.div_ceil(u64::from(MERGE_INVOCATIONS)));
+    let merge = MergeParams {
+        heads,
+        head_dim,
+        first_tile,
+        splits,
+        window,
+        out_stride: padded(heads * head_dim),
+        pairs: u32::try_from(pairs).expect("the output of a step fits 32 bits"),
+        grid_x: grid[0],
+    };
+    tape.dispatch(Kernel::AttnMerge, &[buffers.parts, buffers.tiles, buffers.out], &merge, grid);
 }
 
-pub(super) fn choose_prefill(plan: Plan, kv: KvType, head_dim: u32, group: u32) -> Shape {
-    let _ = (plan, kv, head_dim, group);
-    todo!("H-attn")
+/// Params and grid of (tiles, chunks, splits) workgroups.
+fn params(
+    shape: Shape,
+    geometry: Geometry,
+    table_stride: u32,
+    first_tile: u32,
+    (tiles, chunks, splits): (u32, u32, u32),
+) -> (Params, [u32; 3]) {
+    let Geometry { heads, kv_heads, head_dim, scale, softcap, window } = geometry;
+    assert_eq!(u32::from(shape.head_dim), head_dim, "head size of the variant");
+    let workgroups = u64::from(tiles) * u64::from(kv_heads) * u64::from(chunks) * u64::from(splits);
+    let grid = fold(workgroups);
+    let params = Params {
+        heads,
+        kv_heads,
+        group: geometry.group(),
+        chunks,
+        table_stride,
+        first_tile,
+        splits,
+        window,
+        out_stride: padded(heads * head_dim),
+        workgroups: u32::try_from(workgroups).expect("fold bounds it"),
+        grid_x: grid[0],
+        scale,
+        softcap,
+        pad0: 0,
+        pad1: 0,
+        pad2: 0,
+    };
+    (params, grid)
 }
-pub(super) fn choose_decode(plan: Plan, kv: KvType, head_dim: u32, group: u32) -> Shape {
-    let _ = (plan, kv, head_dim, group);
-    todo!("H-attn")
+
+/// First key that a row at `position` sees.
+const fn first_seen(position: u32, window: u32) -> u32 {
+    if window == 0 { 0 } else { (position + 1).saturating_sub(window) }
 }
-pub(super) fn prefill_shapes() -> Vec<Shape> {
-    todo!("H-attn")
-}
-pub(super) fn decode_shapes() -> Vec<Shape> {
-    todo!("H-attn")
-}
-pub(super) fn prefill_spec(shape: Shape) -> Spec {
-    let _ = shape;
-    todo!("H-attn")
-}
-pub(super) fn decode_spec(shape: Shape) -> Spec {
-    let _ = shape;
-    todo!("H-attn")
-}
-pub(super) fn merge_spec() -> Spec {
-    todo!("H-attn")
-}
-pub(super) fn prefill_twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
-    let _ = (shape, params, grid, mem);
-    todo!("H-attn")
-}
-pub(super) fn decode_twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
-    let _ = (shape, params, grid, mem);
-    todo!("H-attn")
-}
-pub(super) fn merge_twin(params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
-    let _ = (params, grid, mem);
-    todo!("H-attn")
+
+/// Splits of 256 absolute positions that `positions` positions have: what [`record_decode`] needs for a row at
+/// `positions - 1`.
+#[must_use]
+pub const fn splits(positions: u32) -> u32 {
+    positions.div_ceil(SPLIT_TOKENS)
 }

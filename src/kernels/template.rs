@@ -21,6 +21,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("rope_kv", include_str!("../../shaders/rope_kv.wgsl")),
     ("shared/dequant", include_str!("../../shaders/shared/dequant.wgsl")),
     ("shared/attn", include_str!("../../shaders/shared/attn.wgsl")),
+    ("shared/attn_rows", include_str!("../../shaders/shared/attn_rows.wgsl")),
+    ("shared/attn_split", include_str!("../../shaders/shared/attn_split.wgsl")),
 ];
 
 fn environment() -> &'static Environment<'static> {

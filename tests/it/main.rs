@@ -6,6 +6,8 @@ mod format_gguf;
 mod format_safetensors;
 mod gpu_player;
 mod gpu_programs;
+mod kernel_attn;
 mod layers;
 mod model_writer;
+mod pairwise;
 mod shaders;

@@ -1,0 +1,149 @@
+//! Which attention variant runs where, the table of those that tests hold, and the facts a player needs to build one.
+
+use minijinja::context;
+
+use super::{CLUSTER_LANES, Exchange, KvType, MERGE_INVOCATIONS, MergeParams, Params, Plan, Shape, Spec};
+use super::{MASKED, TANH_MAX};
+use crate::kernels::Access::{Read, Write};
+use crate::kernels::Tier;
+use crate::limits::{HEAD_DIM_MAX, HEAD_DIM_STEP, KEY_TILE_TOKENS, PAGE_TOKENS, SPLIT_TOKENS};
+
+/// Head sizes of the validation table: edges, and what published models have.
+const HEAD_DIMS: [u16; 9] = [8, 16, 24, 32, 64, 80, 96, 128, 256];
+/// Most rows of a decode workgroup.
+const DECODE_ROWS_MAX: u32 = 8;
+/// Clusters of a workgroup on adapters with narrow lanes.
+const CLUSTERS: u32 = 4;
+
+const _: () = assert!(KEY_TILE_TOKENS == CLUSTER_LANES * 4, "a lane scores 4 keys of a tile");
+const _: () = assert!(KEY_TILE_TOKENS == PAGE_TOKENS * 2, "the shaders read two pages a key tile");
+
+/// Rows of a prefill workgroup: registers bound them.
+const fn prefill_rows(head_dim: u32) -> u8 {
+    if head_dim > 128 { 8 } else { 16 }
+}
+
+pub(in crate::kernels) fn choose_prefill(plan: Plan, kv: KvType, head_dim: u32, _group: u32) -> Shape {
+    let lanes = if plan.software { 8 } else { 32 };
+    shape(kv, head_dim, prefill_rows(head_dim), lanes, plan.exchange())
+}
+
+pub(in crate::kernels) fn choose_decode(plan: Plan, kv: KvType, head_dim: u32, group: u32) -> Shape {
+    let rows = group.div_ceil(group.div_ceil(DECODE_ROWS_MAX));
+    let clusters = if plan.software { 1 } else { rows.min(CLUSTERS) };
+    let rows = rows.next_multiple_of(clusters);
+    shape(kv, head_dim, narrow(rows), narrow(clusters * CLUSTER_LANES), plan.exchange())
+}
+
+fn narrow(small: u32) -> u8 {
+    u8::try_from(small).expect("a few rows or lanes")
+}
+
+fn shape(kv: KvType, head_dim: u32, rows: u8, lanes: u8, exchange: Exchange) -> Shape {
+    let fits = head_dim > 0 && head_dim <= HEAD_DIM_MAX && head_dim.is_multiple_of(HEAD_DIM_STEP);
+    assert!(fits, "head size {head_dim} is not a multiple of {HEAD_DIM_STEP} up to {HEAD_DIM_MAX}");
+    let head_dim = u16::try_from(head_dim).expect("at most 256");
+    Shape { kv, head_dim, rows, lanes, exchange, capped: false }
+}
+
+/// The shapes of `tiles` (rows, lanes) for each head size, KV type and exchange, with the soft cap at one head size.
+fn table(tiles: impl Fn(u32) -> Vec<(u8, u8)>) -> Vec<Shape> {
+    let mut shapes = Vec::new();
+    for head_dim in HEAD_DIMS.map(u32::from) {
+        for kv in [KvType::F32, KvType::F16] {
+            for exchange in [Exchange::Subgroup, Exchange::Workgroup] {
+                for (rows, lanes) in tiles(head_dim) {
+                    let plain = shape(kv, head_dim, rows, lanes, exchange);
+                    shapes.push(plain);
+                    if head_dim == 64 {
+                        shapes.push(Shape { capped: true, ..plain });
+                    }
+                }
+            }
+        }
+    }
+    shapes
+}
+
+pub(in crate::kernels) fn prefill_shapes() -> Vec<Shape> {
+    table(|head_dim| [8, 32].map(|lanes| (prefill_rows(head_dim), lanes)).to_vec())
+}
+
+pub(in crate::kernels) fn decode_shapes() -> Vec<Shape> {
+    table(|head_dim| match head_dim {
+        64 => vec![(1, 8), (2, 8), (3, 8), (4, 8), (5, 8), (8, 8), (2, 16), (3, 24), (4, 32), (8, 32)],
+        _ => vec![(3, 8), (8, 8), (4, 32)],
+    })
+}
+
+/// Widest vector of workgroup memory that holds one value a row of a cluster.
+const fn width(own: u32) -> u32 {
+    match own {
+        1 => 1,
+        2 => 2,
+        _ => 4,
+    }
+}
+
+fn attn_spec(shape: Shape, shader: &'static str) -> Spec {
+    let (lanes, rows, head_dim) = (u32::from(shape.lanes), u32::from(shape.rows), u32::from(shape.head_dim));
+    let clusters = lanes / CLUSTER_LANES;
+    assert!(clusters > 0 && lanes == clusters * CLUSTER_LANES, "{lanes} lanes are not whole clusters");
+    assert!(rows > 0 && rows.is_multiple_of(clusters), "{rows} rows over {clusters} clusters");
+    let (own, units) = (rows / clusters, head_dim / HEAD_DIM_STEP);
+    let subgroup = match shape.exchange {
+        Exchange::Subgroup => true,
+        Exchange::Workgroup => false,
+        Exchange::Storage => panic!("attention does not exchange through storage"),
+    };
+    let (exchange, cap) = (if subgroup { "sg" } else { "wg" }, if shape.capped { "_cap" } else { "" });
+    Spec {
+        label: format!("{shader}_{}_d{head_dim}_r{rows}l{lanes}_{exchange}{cap}", shape.kv.name()),
+        shader,
+        constants: context! {
+            subgroup, lanes, clusters, rows, own, head_dim, units,
+            capped => shape.capped,
+            kv_f32 => shape.kv == KvType::F32,
+            vectors => if shape.kv == KvType::F32 { 2 } else { 1 },
+            slots => units.div_ceil(CLUSTER_LANES),
+            width => width(own),
+            pieces => own.div_ceil(width(own)),
+            masked => format!("{MASKED:?}"),
+            tanh_max => format!("{TANH_MAX:?}"),
+            key_tile => KEY_TILE_TOKENS,
+            split_tokens => SPLIT_TOKENS,
+            page_tokens => PAGE_TOKENS,
+            xyzw => ["x", "y", "z", "w"],
+        },
+        bindings: &[Read, Read, Read, Read, Read, Write],
+        params_bytes: Params::BYTES,
+        params_fields: Params::FIELDS,
+        invocations: lanes,
+        tier: if subgroup { Tier::Subgroup } else { Tier::Base },
+    }
+}
+
+pub(in crate::kernels) fn prefill_spec(shape: Shape) -> Spec {
+    attn_spec(shape, "attn_prefill")
+}
+
+pub(in crate::kernels) fn decode_spec(shape: Shape) -> Spec {
+    attn_spec(shape, "attn_decode")
+}
+
+pub(in crate::kernels) fn merge_spec() -> Spec {
+    Spec {
+        label: "attn_merge".to_owned(),
+        shader: "attn_merge",
+        constants: context! {
+            invocations => MERGE_INVOCATIONS,
+            masked => format!("{MASKED:?}"),
+            split_tokens => SPLIT_TOKENS,
+        },
+        bindings: &[Read, Read, Write],
+        params_bytes: MergeParams::BYTES,
+        params_fields: MergeParams::FIELDS,
+        invocations: MERGE_INVOCATIONS,
+        tier: Tier::Base,
+    }
+}
