@@ -155,7 +155,7 @@ fn read_tensor(cursor: &mut Cursor<'_>, alignment: u64) -> Result<Tensor> {
 fn refuse_split(metadata: &Metadata) -> Result<()> {
     match metadata.u64("split.count")? {
         Some(count) if count > 1 => Err(Error::unsupported(
-            format!("a GGUF split into {count} files ({})", metadata.file),
+            format!("a GGUF split into {count} files ({})", metadata.place("split.count")),
             "join them with llama-gguf-split --merge",
         )),
         _ => Ok(()),

@@ -59,7 +59,7 @@ impl fmt::Debug for TensorTable {
 }
 
 impl TensorTable {
-    /// Sorts the tensors and holds the table's invariants: unique names, whole rows, ranges inside their source and apart.
+    /// Sorts the tensors by name and holds the table's invariants: unique names, whole rows, ranges inside their source and apart.
     ///
     /// # Errors
     /// When one is broken; the message names file and tensor, of an overlap both tensors.
@@ -72,7 +72,10 @@ impl TensorTable {
             }
         }
         let mut spans = vec![Vec::new(); sources.len()];
-        for tensor in &tensors {
+        // In the order of the file: of one that was cut, the message names the first tensor that is not whole.
+        let mut in_order: Vec<&Tensor> = tensors.iter().collect();
+        in_order.sort_by_key(|t| (t.source, t.offset));
+        for tensor in in_order {
             let source = &sources[tensor.source];
             check_inside(source.name(), source.len(), &tensor.name, tensor.offset, tensor.bytes)?;
             spans[tensor.source].push(Span {
@@ -81,7 +84,7 @@ impl TensorTable {
                 name: &tensor.name,
             });
         }
-        for (source, spans) in sources.iter().zip(&mut spans) {
+        for (source, spans) in sources.iter().zip(&spans) {
             check_apart(source.name(), spans)?;
         }
         Ok(Self { sources, tensors })
@@ -205,9 +208,8 @@ pub(super) fn check_inside(file: &str, len: u64, tensor: &str, offset: u64, byte
     }
 }
 
-/// No two ranges share a byte. Sorts them by start.
-pub(super) fn check_apart(file: &str, spans: &mut [Span<'_>]) -> Result<()> {
-    spans.sort_by_key(|s| (s.start, s.end));
+/// No two ranges, sorted by start, share a byte.
+pub(super) fn check_apart(file: &str, spans: &[Span<'_>]) -> Result<()> {
     for pair in spans.windows(2) {
         if pair[1].start < pair[0].end {
             let want = format!("{} to start at byte {} or later", pair[1].name, pair[0].end);

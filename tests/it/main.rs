@@ -2,6 +2,7 @@
 
 mod adapters;
 mod alloc;
+mod format_corpus;
 mod format_gguf;
 mod format_safetensors;
 mod gpu_player;

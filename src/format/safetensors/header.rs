@@ -27,12 +27,15 @@ pub(super) struct Entry {
     pub(super) end: u64,
 }
 
-/// Reads and checks the header of one file: names, sizes, and that the tensors cover the data section.
+/// Reads and checks the header of one file: names, sizes, and that the tensors cover the data section. In its order.
 pub(super) fn read(source: &dyn ByteSource) -> Result<Vec<Entry>> {
     let file = source.name();
     let bytes = read_json(source)?;
     let data = LENGTH_BYTES + bytes.len() as u64;
-    let listed = parse(&bytes).map_err(|e| Error::format("safetensors header", "a JSON list of tensors", e, file))?;
+    let mut listed =
+        parse(&bytes).map_err(|e| Error::format("safetensors header", "a JSON list of tensors", e, file))?;
+    // In the order of the file: of one that was cut, the message names the first tensor that is not whole.
+    listed.sort_by_key(|(_, info)| info.data_offsets);
     let mut entries = Vec::with_capacity(listed.len());
     for (name, info) in listed {
         entries.push(check_entry(source, data, name, info)?);
