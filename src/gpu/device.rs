@@ -67,7 +67,7 @@ impl Device {
         // A lost device is reported by its callback, which only polling calls, and not to scopes.
         self.poll(what)?;
         match errors.into_iter().flatten().next() {
-            Some(error) => Err(self.faults.typed(what, bytes, &error)),
+            Some(error) => Err(self.faults.typed(what, bytes, error.into())),
             None => Ok(value),
         }
     }
@@ -155,6 +155,6 @@ pub(super) fn each_in_parallel<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -
 
 /// `work` on each of `jobs`, in their order.
 #[cfg(target_arch = "wasm32")]
-pub(super) fn each_in_parallel<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -> T + Sync) -> Vec<T> {
+pub(super) fn each_in_parallel<J, T>(jobs: &[J], work: impl Fn(&J) -> T) -> Vec<T> {
     jobs.iter().map(work).collect()
 }

@@ -16,7 +16,27 @@ struct State {
     /// Why the device was lost; it stays lost.
     lost: Option<String>,
     /// The first error that nobody has seen yet.
-    error: Option<wgpu::Error>,
+    error: Option<Fault>,
+}
+
+/// An error of wgpu as plain data: on the web wgpu's own must not leave their thread.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// The driver has no more memory.
+    OutOfMemory,
+    /// Anything else, in the driver's or the validator's words.
+    Refused(String),
+}
+
+impl From<wgpu::Error> for Fault {
+    fn from(error: wgpu::Error) -> Self {
+        match error {
+            wgpu::Error::OutOfMemory { .. } => Self::OutOfMemory,
+            wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
+                Self::Refused(description)
+            }
+        }
+    }
 }
 
 impl Faults {
@@ -53,18 +73,14 @@ impl Faults {
         if let Some(reason) = &state.lost {
             return Err(Error::DeviceLost { reason: reason.clone(), adapter: self.adapter.clone() });
         }
-        state.error.take().map_or(Ok(()), |error| Err(self.typed(what, bytes, &error)))
+        state.error.take().map_or(Ok(()), |fault| Err(self.typed(what, bytes, fault)))
     }
 
-    /// An error of wgpu as ours.
-    pub(super) fn typed(&self, what: &'static str, bytes: u64, error: &wgpu::Error) -> Error {
-        match error {
-            wgpu::Error::OutOfMemory { .. } => {
-                Error::OutOfMemory { what: what.to_owned(), bytes, place: self.adapter.clone() }
-            }
-            wgpu::Error::Validation { description, .. } | wgpu::Error::Internal { description, .. } => {
-                self.refused(what, description)
-            }
+    /// A fault as an error.
+    pub(super) fn typed(&self, what: &'static str, bytes: u64, fault: Fault) -> Error {
+        match fault {
+            Fault::OutOfMemory => Error::OutOfMemory { what: what.to_owned(), bytes, place: self.adapter.clone() },
+            Fault::Refused(message) => self.refused(what, message),
         }
     }
 
@@ -75,7 +91,7 @@ impl Faults {
 
     fn record(&self, error: wgpu::Error) {
         tracing::debug!("{}: {error}", self.adapter);
-        self.state().error.get_or_insert(error);
+        self.state().error.get_or_insert(error.into());
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
