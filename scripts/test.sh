@@ -5,6 +5,7 @@ set -u
 . "$(dirname "$0")/env.sh"
 full=${1:-}
 [ "$full" = full ] && export TWOSTROKE_FULL=1
+export TWOSTROKE_FIXTURES=${TWOSTROKE_FIXTURES:-$cache/fixtures}
 
 failed=()
 report=()

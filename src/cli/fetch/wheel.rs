@@ -231,7 +231,8 @@ fn pip_download(pinned: &Pinned, folder: &Path) -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     let reason = said.lines().rev().find(|line| line.starts_with("ERROR")).or(said.lines().next_back());
     let reason = reason.unwrap_or("it did not say why").trim_start_matches("ERROR: ");
-    Err(Error::Fetch(format!("pip could not download {} ({}): {reason}", pinned.requirement, output.status)))
+    let hint = "is pip's package index reachable from here?";
+    Err(Error::Fetch(format!("pip could not download {} ({}): {reason}; {hint}", pinned.requirement, output.status)))
 }
 
 /// The first Python that has pip.

@@ -1,0 +1,81 @@
+#!/usr/bin/env node
+// Runs this engine and llama.cpp on one GGUF, in turns, and writes the tables between the markers of benches/README.md and
+// README.md. Slower cases are rows like any other.
+//
+// usage: compare.mjs TWOSTROKE MODEL.gguf [PEER_FOLDER]      PP, TG, REPEAT from the environment
+import { spawn } from "node:child_process";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { cpus, totalmem } from "node:os";
+import { basename, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const [twostroke, model, peer] = process.argv.slice(2);
+if (!model) { console.error("usage: compare.mjs TWOSTROKE MODEL.gguf [PEER_FOLDER]"); process.exit(2); }
+const here = dirname(fileURLToPath(import.meta.url));
+const pp = +(process.env.PP ?? 128), tg = +(process.env.TG ?? 16), repeat = +(process.env.REPEAT ?? 3);
+
+// Standard output of a program, and the most memory it had (Linux only; sampled).
+function play(program, args, options = {}) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(program, args, { stdio: ["ignore", "pipe", "inherit"], ...options });
+    let out = "", peak_kb = 0;
+    const sample = setInterval(() => {
+      try { peak_kb = Math.max(peak_kb, +/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, "utf8"))?.[1] || 0); } catch { /* gone, or no /proc */ }
+    }, 50);
+    child.stdout.on("data", data => { out += data; });
+    child.on("error", reject);
+    child.on("close", code => {
+      clearInterval(sample);
+      code === 0 ? resolve({ out, peak_kb }) : reject(new Error(`${basename(program)} ${args.join(" ")} ended with ${code}`));
+    });
+  });
+}
+
+const median = values => { const s = [...values].sort((a, b) => a - b); return s[s.length >> 1]; };
+
+async function ours(tier, activations) {
+  const args = ["bench", "--model", model, "-p", pp, "-n", tg, "-r", repeat, "-o", "json", "--tier", tier, "--activations", activations].map(String);
+  const { out, peak_kb } = await play(twostroke, args);
+  const rows = JSON.parse(out);
+  const rate = (prompt, gen) => { const row = rows.find(r => r.n_prompt === prompt && r.n_gen === gen); return median(row.samples_ts); };
+  const { adapter, model_type } = rows[0];
+  return { engine: "twostroke", path: `wgpu, ${tier} tier, ${activations} activations`, adapter, model_type, prefill: rate(pp, 0), decode: rate(0, tg), peak_kb };
+}
+
+async function theirs(gpu) {
+  const args = [join(here, "peer_llama_cpp.mjs"), model, "--gpu", gpu, "--pp", pp, "--tg", tg, "--repeat", repeat, "--threads", cpus().length].map(String);
+  const { out, peak_kb } = await play(process.execPath, args, { cwd: peer });
+  const row = JSON.parse(out.trim().split("\n").at(-1));
+  return { engine: `llama.cpp ${row.release ?? ""}`.trim(), path: gpu === "cpu" ? `its CPU code, ${row.threads} threads` : "its Vulkan backend",
+    adapter: gpu === "cpu" ? cpus()[0].model : row.device.join(", "), prefill: row.pp_tokens_per_s.median, decode: row.tg_tokens_per_s.median, peak_kb };
+}
+
+async function row(measure, ...args) {
+  try { return await measure(...args); } catch (error) { console.error(`(${args.join(" ")}: ${error.message})`); return null; }
+}
+
+const rows = [];
+for (const args of [["subgroup", "f32"], ["base", "f32"]]) rows.push(await row(ours, ...args));
+if (peer) for (const gpu of ["vulkan", "cpu"]) rows.push(await row(theirs, gpu));
+const done = rows.filter(Boolean);
+const best = done.find(r => r.engine === "twostroke");
+if (!best) { console.error("this engine gave no figures"); process.exit(1); }
+
+const figure = value => value >= 100 ? value.toFixed(0) : value.toFixed(1);
+const times = (own, other) => own === other ? "–" : `${(own / other).toPrecision(2)} ×`;
+const file_bytes = statSync(model).size;
+const table = [
+  `${basename(model)} (${(file_bytes / 1e6).toFixed(0)} MB), ${new Date().toISOString().slice(0, 10)}; ${cpus().length} × ${cpus()[0].model.trim()}, ` +
+  `${(totalmem() / 2 ** 30).toFixed(0)} GiB; adapter: ${best.adapter}. Median of ${repeat} rounds after one of warming up.`, "",
+  `| engine | computes with | prefill of ${pp}, tokens/s | decode of ${tg}, tokens/s | first row is faster by (prefill, decode) | peak memory, MiB |`, "|---|---|--:|--:|--:|--:|",
+  ...done.map(r => `| ${r.engine} | ${r.path}${r.adapter === best.adapter ? "" : ` (${r.adapter.trim()})`} | ${figure(r.prefill)} | ${figure(r.decode)} | ` +
+    (r === best ? "–" : `${times(best.prefill, r.prefill)}, ${times(best.decode, r.decode)}`) + ` | ${r.peak_kb ? (r.peak_kb / 1024).toFixed(0) : "?"} |`),
+].join("\n");
+console.log(table);
+
+for (const file of [join(here, "README.md"), join(here, "..", "README.md")]) {
+  const text = readFileSync(file, "utf8"), [begin, end] = ["<!-- make bench writes from here -->", "<!-- to here -->"];
+  const from = text.indexOf(begin), to = text.indexOf(end);
+  if (from < 0 || to < from) { console.error(`${file} has no markers`); process.exit(1); }
+  writeFileSync(file, `${text.slice(0, from + begin.length)}\n${table}\n${text.slice(to)}`);
+}
