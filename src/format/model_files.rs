@@ -11,6 +11,7 @@ use crate::limits::{CONFIG_BYTES_MAX, TOKENIZER_BYTES_MAX};
 
 /// What describes the model beside its tensors.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one a model, and it is not moved about")]
 pub enum Description {
     /// Metadata of a GGUF.
     Gguf(Metadata),

@@ -105,8 +105,17 @@ fn folder_case(stage: Stage, name: &str, files: Files, expect: &[&str]) -> Case 
     Case { name: format!("folder: {name}"), files, open: String::new(), stage, expect }
 }
 
+/// The models of which the corpus is made, before they are broken: a GGUF, and folders of one and of two shards.
+pub(crate) fn base_models() -> [Case; 3] {
+    [
+        gguf_case(Stage::Model, "whole", base_gguf().bytes(), &[]),
+        folder_case(Stage::Model, "whole", base_folder(1), &[]),
+        folder_case(Stage::Model, "whole, two shards", base_folder(2), &[]),
+    ]
+}
+
 /// Runs `work` over a case's files in a fresh folder; returns its result, the thread's peak bytes and the time it took.
-fn tried<T>(case: &Case, work: impl FnOnce(&Path) -> T) -> (T, usize, Duration) {
+pub(crate) fn tried<T>(case: &Case, work: impl FnOnce(&Path) -> T) -> (T, usize, Duration) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = case.write(folder.path());
     let start = Instant::now();
@@ -130,11 +139,8 @@ fn corpus_has_more_than_150_files_with_distinct_names() {
 
 #[test]
 fn models_that_the_corpus_breaks_are_whole_before() {
-    let case = gguf_case(Stage::Format, "whole", base_gguf().bytes(), &[]);
-    tried(&case, |path| ModelFiles::open(path).map(drop)).0.expect("a whole GGUF");
-    for shards in [1, 2] {
-        let case = folder_case(Stage::Format, "whole", base_folder(shards), &[]);
-        tried(&case, |path| ModelFiles::open(path).map(drop)).0.expect("a whole folder");
+    for case in base_models() {
+        tried(&case, |path| ModelFiles::open(path).map(drop)).0.unwrap_or_else(|e| panic!("{}: {e}", case.name));
     }
 }
 

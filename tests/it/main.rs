@@ -4,6 +4,7 @@ mod adapters;
 mod alloc;
 mod format_corpus;
 mod format_gguf;
+mod format_loader;
 mod format_safetensors;
 mod gpu_player;
 mod gpu_programs;

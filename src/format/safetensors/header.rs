@@ -93,8 +93,8 @@ fn check_entry(source: &dyn ByteSource, data: u64, name: String, info: Info) -> 
 /// The tensors lie side by side from the first byte of the data section to the last.
 fn check_cover(source: &dyn ByteSource, data: u64, entries: &[Entry]) -> Result<()> {
     let file = source.name();
-    let mut spans: Vec<Span<'_>> = entries.iter().map(|e| Span { start: e.start, end: e.end, name: &e.name }).collect();
-    table::check_apart(file, &mut spans)?;
+    let spans: Vec<Span<'_>> = entries.iter().map(|e| Span { start: e.start, end: e.end, name: &e.name }).collect();
+    table::check_apart(file, &spans)?;
     let mut end = data;
     for span in &spans {
         if span.start != end {

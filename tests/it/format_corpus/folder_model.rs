@@ -43,13 +43,13 @@ fn add_configs(cases: &mut Vec<Case>) {
             config(cases, &format!("{key} of {value}"), |c| c[key] = value.clone(), &[key]);
         }
     }
-    config(cases, "3 key heads for 4 heads", |c| c["num_key_value_heads"] = json!(3), &["num_key_value_heads"]);
+    config(cases, "3 key heads for 4 heads", |c| c["num_key_value_heads"] = json!(3), &["kv heads", "got 3"]);
     config(cases, "head_dim 0", |c| c["head_dim"] = json!(0), &["head_dim"]);
     config(cases, "head_dim 12", |c| c["head_dim"] = json!(12), &["12"]);
     config(cases, "head_dim 100000", |c| c["head_dim"] = json!(100_000), &["100000"]);
     config(cases, "epsilon as text", |c| c["rms_norm_eps"] = json!("small"), &["rms_norm_eps"]);
-    config(cases, "negative epsilon", |c| c["rms_norm_eps"] = json!(-1e-5), &["rms_norm_eps"]);
-    config(cases, "rope base 0", |c| c["rope_theta"] = json!(0), &["rope_theta"]);
+    config(cases, "negative epsilon", |c| c["rms_norm_eps"] = json!(-1e-5), &["epsilon"]);
+    config(cases, "rope base 0", |c| c["rope_theta"] = json!(0), &["rope base"]);
     config(
         cases,
         "rope type unknown",

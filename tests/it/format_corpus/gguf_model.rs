@@ -36,7 +36,7 @@ fn keyless(cases: &mut Vec<Case>, name: &str, key: &str) {
 fn add_architectures(cases: &mut Vec<Case>) {
     let key = "general.architecture";
     for arch in ["mamba", "gpt-j", "LLAMA", ""] {
-        let expect = [if arch.is_empty() { key } else { arch }];
+        let expect = ["architecture", arch];
         valued(cases, &format!("architecture {arch:?}"), key, Meta::str(arch), &expect);
     }
     keyless(cases, "no architecture", key);
@@ -63,22 +63,22 @@ fn add_hyperparameters(cases: &mut Vec<Case>) {
     }
     let heads = "llama.attention.head_count";
     let kv_heads = "llama.attention.head_count_kv";
-    valued(cases, "3 key heads for 4 heads", kv_heads, Meta::U32(3), &[kv_heads]);
-    valued(cases, "8 key heads for 4 heads", kv_heads, Meta::U32(8), &[kv_heads]);
+    valued(cases, "3 key heads for 4 heads", kv_heads, Meta::U32(3), &["kv heads", "got 3"]);
+    valued(cases, "8 key heads for 4 heads", kv_heads, Meta::U32(8), &["kv heads", "got 8"]);
     valued(cases, "no key heads", kv_heads, Meta::U32(0), &[kv_heads]);
     valued(cases, "5 heads of a width of 32", heads, Meta::U32(5), &["head"]);
     let eps = "llama.attention.layer_norm_rms_epsilon";
     keyless(cases, "no epsilon", eps);
     for value in [f32::NAN, f32::INFINITY, -1.0] {
-        valued(cases, &format!("epsilon of {value}"), eps, Meta::F32(value), &[eps]);
+        valued(cases, &format!("epsilon of {value}"), eps, Meta::F32(value), &["epsilon", "got"]);
     }
     let base_key = "llama.rope.freq_base";
     for value in [f32::NAN, 0.0, -1.0] {
-        valued(cases, &format!("rope base of {value}"), base_key, Meta::F32(value), &[base_key]);
+        valued(cases, &format!("rope base of {value}"), base_key, Meta::F32(value), &["rope base", "got"]);
     }
     let rope = "llama.rope.dimension_count";
-    valued(cases, "odd rope dimensions", rope, Meta::U32(7), &[rope]);
-    valued(cases, "more rope dimensions than a head has", rope, Meta::U32(16), &[rope]);
+    valued(cases, "odd rope dimensions", rope, Meta::U32(7), &["rotary dimensions", "got 7"]);
+    valued(cases, "more rope dimensions than a head has", rope, Meta::U32(16), &["rotary dimensions", "got 16"]);
     valued(cases, "5 layers where the file has 1", counts[0], Meta::U32(5), &["blk.1."]);
     let odd = TinyLlama { heads: 8, kv_heads: 4, head_dim: 12, ..base() }.gguf(BlockFormat::Q4_0);
     cases.push(gguf_case(Model, "heads of 12", odd.bytes(), &["12"]));
@@ -150,8 +150,16 @@ fn add_numbers(cases: &mut Vec<Case>) {
 fn add_vocabularies(cases: &mut Vec<Case>) {
     let key = "tokenizer.ggml.tokens";
     for count in [1usize, 319, 321] {
-        let tokens = (0..count).map(|i| format!("t{i}")).collect();
-        let expect = ["token_embd.weight", &count.to_string(), "320"];
-        valued(cases, &format!("{count} tokens for 320 embeddings"), key, Meta::Strs(tokens), &expect);
+        let tokens: Vec<String> = (0..count).map(|i| format!("t{i}")).collect();
+        let counts = [count.to_string(), "320".to_owned()];
+        let stated = "llama.vocab_size";
+        let mut gguf = base_gguf();
+        gguf.set(key, Meta::Strs(tokens));
+        let expect = [key, stated, &counts[0], &counts[1]];
+        let name = format!("{count} tokens for a stated 320");
+        cases.push(gguf_case(Model, &name, gguf.bytes(), &expect));
+        let bytes = gguf.remove(stated).bytes();
+        let expect = ["token_embd.weight", &counts[0], &counts[1]];
+        cases.push(gguf_case(Model, &format!("{count} tokens for 320 embeddings"), bytes, &expect));
     }
 }

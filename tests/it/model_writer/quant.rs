@@ -1,5 +1,7 @@
 //! Floats to the block formats of a file: simple rounding, good enough for tests.
 
+#![allow(clippy::cast_possible_truncation)] // Codes are clamped to their bits before they are narrowed.
+
 use half::{bf16, f16};
 use twostroke::format::block::BlockFormat;
 
