@@ -27,6 +27,17 @@ impl Clock {
     }
 }
 
+/// Seconds since 1970, for dates in prompts and files; 0 in a page, which has no such clock here.
+#[must_use]
+pub fn unix_seconds() -> i64 {
+    #[cfg(not(target_arch = "wasm32"))]
+    return std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0));
+    #[cfg(target_arch = "wasm32")]
+    return 0;
+}
+
 /// Milliseconds of a span of nanoseconds, for people and JSON.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a figure for people, not a sum")]

@@ -123,7 +123,7 @@ pub(super) fn answer(
             prefill_nanos: first_at - prefill_from,
             decode_nanos: 0,
         },
-        decoder: DeltaDecoder::new(request.prompt),
+        decoder: DeltaDecoder::new(tokenizer, request.prompt),
         stop: StopFilter::new(request.stops),
         tokenizer,
         listener,
@@ -178,7 +178,7 @@ impl Making<'_> {
         if self.stop.is_hit() {
             return Ok(());
         }
-        let delta = self.decoder.finish(self.tokenizer)?;
+        let delta = self.decoder.finish();
         let mut text = self.stop.push(&delta);
         if self.stop.is_hit() {
             self.answer.finish = Finish::Stop;

@@ -13,3 +13,7 @@ mod layers;
 mod model_writer;
 mod pairwise;
 mod shaders;
+mod text_chat;
+mod text_decode;
+mod text_tokenizer;
+mod text_vocab;
