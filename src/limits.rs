@@ -45,7 +45,7 @@ pub const PARAMS_BYTES_FIRST: u64 = 256 << 10;
 pub const PARAMS_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that written weights may occupy in staging memory before the player waits for the device.
 pub const STAGING_BYTES_MAX: u64 = 32 << 20;
-/// Bind groups that are kept; past it all are made anew.
+/// Bind groups that are kept from one recording to the next; past it all are made anew.
 pub const BIND_GROUPS_MAX: usize = 1 << 16;
 /// Recordings that may wait for their answer to be fetched.
 pub const RECORDINGS_IN_FLIGHT_MAX: usize = 64;

@@ -239,7 +239,7 @@ mod tests {
         check(Some("780"), Ok(2));
         check(Some("4090"), Err("several devices match"));
         check(Some("Arc"), Err("no device matches"));
-        check(Some("5"), Err("several devices match"));
+        check(Some("9"), Err("several devices match"));
     }
 
     #[test]

@@ -103,9 +103,6 @@ impl<K: Program> Pipelines<K> {
         if self.groups.contains_key(&key) {
             return Ok(());
         }
-        if self.groups.len() >= limits::BIND_GROUPS_MAX {
-            self.groups.clear();
-        }
         let layout = &self.layouts[key.layout];
         let params_size = NonZeroU64::new(u64::from(layout.params_bytes));
         let params = wgpu::BufferBinding { buffer: params, offset: 0, size: params_size };
@@ -129,6 +126,13 @@ impl<K: Program> Pipelines<K> {
     /// Forgets the bind groups that hold a buffer.
     pub(super) fn forget_buffer(&mut self, id: BufferId) {
         self.groups.retain(|key, _| !key.buffers[..key.count].contains(&id));
+    }
+
+    /// Forgets all bind groups if there are too many. Not between binding a recording and encoding it.
+    pub(super) fn trim_groups(&mut self) {
+        if self.groups.len() > limits::BIND_GROUPS_MAX {
+            self.groups.clear();
+        }
     }
 
     /// Forgets all bind groups: the params buffer has changed.

@@ -270,6 +270,7 @@ impl<K: Program> Player<K> for GpuPlayer<K> {
     fn submit(&mut self, recording: &Recording<K>) -> Result<Ticket> {
         self.device.poll("submit")?;
         assert!(self.pending.len() < limits::RECORDINGS_IN_FLIGHT_MAX, "{} unanswered recordings", self.pending.len());
+        self.pipelines.trim_groups();
         self.grow_params(recording.params.len() as u64)?;
         self.bind(recording)?;
         self.stage(recording)?;

@@ -127,7 +127,6 @@ pub enum Access {
 /// Declares the params struct of a kernel once: layout as in WGSL, its size, its fields for the test that compares the two,
 /// and the way back from bytes for the twin. The WGSL struct has the same field names in the same order, paddings included
 /// (`pad0`, `pad1`, …), and is bound as `@group(0) @binding(0) var<uniform> params: Params;`. Its size is a multiple of 16.
-#[allow(unused_macros, reason = "until the first kernel lands")]
 macro_rules! params_struct {
     (
         $(#[$meta:meta])*
@@ -142,6 +141,7 @@ macro_rules! params_struct {
             $($(#[$field_meta])* $field_vis $field: $type),*
         }
 
+        #[allow(clippy::cast_possible_truncation, reason = "a params struct fits its stride of 256 bytes")]
         impl $name {
             /// Size in bytes.
             $vis const BYTES: u32 = size_of::<Self>() as u32;
@@ -161,7 +161,6 @@ macro_rules! params_struct {
         const _: () = assert!(size_of::<$name>() <= $crate::limits::PARAMS_STRIDE as usize, "params fit their stride");
     };
 }
-#[allow(unused_imports, reason = "until the first kernel lands")]
 pub(crate) use params_struct;
 
 /// A kernel with all constants of its variant. Two equal kernels have the same WGSL text.

@@ -14,13 +14,13 @@ use twostroke::kernels::program::Program;
 const SOFTWARE: [(&str, &[Tier]); 2] = [("llvmpipe", &[Tier::Base, Tier::Subgroup]), ("SwiftShader", &[Tier::Base])];
 
 /// All adapters of this machine, listed once.
-pub fn listing() -> &'static Listing {
+pub(crate) fn listing() -> &'static Listing {
     static LISTING: OnceLock<Listing> = OnceLock::new();
     LISTING.get_or_init(list_now)
 }
 
 /// The adapter whose name contains `part`, or a skip.
-pub fn find(part: &str) -> Option<&'static Adapter> {
+pub(crate) fn find(part: &str) -> Option<&'static Adapter> {
     let found = listing().adapters.iter().find(|adapter| adapter.capabilities.name.contains(part));
     if found.is_none() {
         skip(part);
@@ -29,7 +29,7 @@ pub fn find(part: &str) -> Option<&'static Adapter> {
 }
 
 /// Calls `each` with a label such as `llvmpipe subgroup` and a function that opens a player on that adapter and tier.
-pub fn for_each_adapter<K: Program>(mut each: impl FnMut(&str, &dyn Fn(Options) -> GpuPlayer<K>)) {
+pub(crate) fn for_each_adapter<K: Program>(mut each: impl FnMut(&str, &dyn Fn(Options) -> GpuPlayer<K>)) {
     for (adapter, tier) in adapters() {
         let label = format!("{} {}", adapter.capabilities.name, tier.name());
         each(&label, &|options| open(adapter, tier, options));
@@ -37,7 +37,7 @@ pub fn for_each_adapter<K: Program>(mut each: impl FnMut(&str, &dyn Fn(Options) 
 }
 
 /// Opens a player on an adapter and tier.
-pub fn open<K: Program>(adapter: &Adapter, tier: Tier, options: Options) -> GpuPlayer<K> {
+pub(crate) fn open<K: Program>(adapter: &Adapter, tier: Tier, options: Options) -> GpuPlayer<K> {
     let options = Options { tier: TierChoice::Only(tier), ..options };
     GpuPlayer::open_now(adapter, options).unwrap_or_else(|e| panic!("{}: {e}", adapter.capabilities.title()))
 }

@@ -227,6 +227,56 @@ fn out_of_memory_is_an_error_and_the_player_goes_on() {
     for_each_adapter(|label, make_player| claim(label, &mut make_player(options.clone())));
 }
 
+/// Set in a process of this test binary that has little memory.
+const FEW_BYTES: &str = "TWOSTROKE_TEST_FEW_BYTES";
+
+#[test]
+fn driver_without_memory_is_an_error_and_the_player_goes_on() {
+    if std::env::var_os(FEW_BYTES).is_some() {
+        return fill_the_driver();
+    }
+    let Some(adapter) = find("llvmpipe") else { return };
+    if !cfg!(target_os = "linux") {
+        println!("SKIP only Linux bounds the memory of a process");
+        return;
+    }
+    // lavapipe's memory is its process's.
+    let this = "gpu_player::driver_without_memory_is_an_error_and_the_player_goes_on";
+    let output = std::process::Command::new("sh")
+        .args(["-c", "ulimit -v 2500000 && exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().expect("this binary"))
+        .args([this, "--exact", "--nocapture"])
+        .env(FEW_BYTES, &adapter.capabilities.name)
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("refused after "), "{said}");
+}
+
+fn fill_the_driver() {
+    let bytes = 100 << 20;
+    let mut player: GpuPlayer<Toy> = open(find("llvmpipe").expect("the parent had it"), Tier::Base, Options::default());
+    let mut buffers = Vec::new();
+    let error = loop {
+        assert!(buffers.len() < 100, "10 GB in a process of 2.5 GB");
+        match player.create_buffer("kv pages", bytes) {
+            Ok(buffer) => buffers.push(buffer),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, Error::OutOfMemory { what, bytes: 104_857_600, .. } if what == "kv pages"), "{error:?}");
+    println!("refused after {} buffers: {error}", buffers.len());
+    for buffer in buffers.drain(..) {
+        player.drop_buffer(buffer);
+    }
+    let buffer = player.create_buffer("kv pages", bytes).expect("dropped buffers are free again");
+    let mut tape = Tape::new();
+    add(&mut tape, buffer, 4, 1);
+    tape.read(buffer, 0, 16);
+    assert_eq!(play(&mut player, &tape), [1; 4], "the device still works");
+}
+
 #[test]
 fn kernel_that_the_driver_refuses_is_an_error_with_its_label() {
     for_each_adapter(|label, make_player| {

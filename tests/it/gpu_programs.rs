@@ -6,20 +6,20 @@ use twostroke::kernels::{Access, Spec, Tier};
 /// Params of all of them.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-pub struct Params {
+pub(crate) struct Params {
     /// Elements.
-    pub count: u32,
+    pub(crate) count: u32,
     /// Added to each.
-    pub step: u32,
+    pub(crate) step: u32,
     /// Workgroups in a row of the grid.
-    pub grid_x: u32,
+    pub(crate) grid_x: u32,
     /// Nothing.
-    pub pad0: u32,
+    pub(crate) pad0: u32,
 }
 
 /// See each one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Toy {
+pub(crate) enum Toy {
     /// `x[i] += step`; one binding.
     Add,
     /// `out[i] = a[i] + b[i]`; three bindings.
@@ -96,12 +96,15 @@ impl Program for Toy {
     fn twin(self, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
         let params: Params = bytemuck::pod_read_unaligned(params);
         assert_eq!(params.grid_x, grid[0]);
-        for i in 0..params.count as usize {
-            match self {
-                Self::Add => mem[0][i] = mem[0][i].wrapping_add(params.step),
-                Self::Sum => mem[2][i] = mem[0][i].wrapping_add(mem[1][i]),
-                _ => unreachable!("no driver takes it, so no twin is needed"),
+        let count = params.count as usize;
+        match (self, mem) {
+            (Self::Add, [x]) => x[..count].iter_mut().for_each(|x| *x = x.wrapping_add(params.step)),
+            (Self::Sum, [a, b, out]) => {
+                for (out, (a, b)) in out[..count].iter_mut().zip(a.iter().zip(b.iter())) {
+                    *out = a.wrapping_add(*b);
+                }
             }
+            _ => unreachable!("no driver takes it, so no twin is needed"),
         }
     }
 }

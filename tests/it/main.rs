@@ -2,13 +2,6 @@
 
 mod adapters;
 mod alloc;
-mod cli_bench;
-mod cli_chat;
-mod cli_corpus;
-mod cli_program;
-mod cli_run;
-mod cli_score;
-mod cli_usage;
 mod format_corpus;
 mod format_gguf;
 mod format_loader;
