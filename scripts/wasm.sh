@@ -5,6 +5,7 @@ set -eu
 . "$(dirname "$0")/env.sh"
 
 export CARGO_TARGET_DIR=${TWOSTROKE_WASM_TARGET_DIR:-$cache/target-web}
+built_here "$CARGO_TARGET_DIR"
 args=(build --locked --lib --no-default-features --target wasm32-unknown-unknown
   --config profile.dev.opt-level=0 --config 'profile.dev.package."*".opt-level=0' --config profile.dev.debug=false)
 

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod alloc;
+mod browser_dump;
 mod format_corpus;
 mod format_gguf;
 mod format_loader;
