@@ -1,4 +1,49 @@
 //! Twostroke: an LLM engine that turns in two strokes, prefill and decode, on any GPU that wgpu reaches.
+//!
+//! # Architecture
+//!
+//! ## Map
+//! A module imports only from those above it; a test reads the `use crate::` lines and holds the order.
+//!
+//! ```text
+//! limits error clock   every bound with its relations, one Error, time as nanoseconds
+//! format               GGUF and safetensors as one table of tensors; block formats and their CPU decode
+//! text                 tokenizer, chat template, ids back to whole UTF-8
+//! recording            what a GPU shall do: buffer handles and commands, without a GPU; the Player trait
+//! kernels              one file an op: params, dispatch arithmetic, CPU twin; the shaders' constants; which variant where
+//! gpu                  the only layer that names wgpu: adapters, tiers, devices, pipelines, the player
+//! twin                 the CPU's player of the same recordings
+//! model                architecture as data, weights to buffers, the decoder as one function that records a step
+//! engine               sessions: which tokens go into which step
+//! cli                  the commands of the binary (native, feature `cli`)
+//! shaders/             one WGSL template an op, the same name as its file in kernels; shaders/shared for includes
+//! ```
+//!
+//! All but `cli` builds for wasm32.
+//!
+//! ## Life of a token
+//! ```text
+//! text ──text──▶ ids ──engine──▶ rows of a step ──model──▶ Recording ──gpu or twin──▶ logits, argmax ──engine──▶ id ──text──▶ delta
+//! ```
+//! A prompt becomes ids (template pieces and message texts apart). The session cuts them into chunks and gives each row a
+//! position and a page. `Model::record` writes one step for a ragged batch: embedding gather, then per layer norm, QKV,
+//! RoPE with K and V into their pages, flash attention over the pages, output projection, norm, gate and up, activation,
+//! down; then the head on the rows whose logits somebody wants. The player plays it in one submit and hands back what was
+//! asked for: a token id, or logits. The id is decoded to the text that is now certain, and fed to the next step.
+//!
+//! ## Invariants
+//! - **Same bits.** A row's logits depend on its own tokens, the model and the device: not on chunking, on who else is in the
+//!   step, or on whether the row was prefilled or decoded. Every sum has one order (`kernels::matmul`, `kernels::attn`):
+//!   K in fixed slices of blocks, keys in tiles of 32 within splits of 256 absolute positions, joined ascending.
+//! - **One list, two players.** The model never calls wgpu. What it records is played by the GPU and by the CPU twin, whose
+//!   kernels take the very params structs the shaders get; nothing can drift unseen.
+//! - **Activations are padded with zeros** to whole blocks of 32 along a row (`kernels::padded`), written once at creation;
+//!   shaders rely on it and never write the padding.
+//! - **Nothing outside is trusted.** File fields are checked before they size anything; driver errors, lost devices and
+//!   refused allocations arrive as [`error::Error`]. Our own numbers are asserted, in release too.
+//! - **No binding passes the device's limit**: weights are split by rows (`model::weights`), pools are capped, and more than
+//!   65,535 workgroups are folded into two axes (`kernels::fold`).
+//! - `unsafe` is in `gpu::pipelines` alone: shader modules without run-time checks, which `--checked-shaders` switches back on.
 
 #[cfg(all(feature = "cli", not(target_arch = "wasm32")))]
 pub mod cli;

@@ -8,7 +8,7 @@ use crate::recording::BufferId;
 pub enum Activation {
     /// x / (1 + e^-x)
     Silu,
-    /// 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³)))
+    /// 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), computed as x / (1 + e^(-2 √(2/π) …)): the same, without cancellation.
     GeluTanh,
 }
 
@@ -89,12 +89,9 @@ pub(super) fn twin(params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
         let from = row * p.gate_up_stride as usize;
         for i in 0..dim {
             let (gate, up) = (gate_up[from + i], gate_up[from + dim + i]);
-            let act = if p.gelu == 0 {
-                gate / (1.0 + (-gate.max(-88.0)).exp())
-            } else {
-                let inner = (0.797_884_6_f32 * (gate + 0.044_715 * gate * gate * gate)).clamp(-10.0, 10.0);
-                0.5 * gate * (1.0 + inner.tanh())
-            };
+            let inner =
+                if p.gelu == 0 { gate } else { 2.0 * (0.797_884_6_f32 * (gate + 0.044_715 * gate * gate * gate)) };
+            let act = gate / (1.0 + (-inner.max(-88.0)).exp());
             out[row * p.out_stride as usize + i] = act * up;
         }
     }

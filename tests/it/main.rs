@@ -10,6 +10,7 @@ mod format_safetensors;
 mod gpu_player;
 mod gpu_programs;
 mod kernel_attn;
+mod kernels;
 mod layers;
 mod model_writer;
 mod pairwise;

@@ -1,0 +1,289 @@
+//! The matmul: every format, tile and exchange, at the edges of rows, columns and K.
+
+use twostroke::format::block::BlockFormat;
+use twostroke::gpu::Options;
+use twostroke::kernels::layout::{self, Packed, Planes};
+use twostroke::kernels::plan::Plan;
+use twostroke::kernels::{Kernel, Tape, Tier, matmul, padded};
+use twostroke::recording::{BufferId, Player};
+use twostroke::twin::Twin;
+
+use super::{assert_same_bits, buffer, file_rows, play, rounds_like_twin, words};
+use crate::adapters::for_each_adapter;
+use crate::pairwise::{Random, table};
+
+/// One product.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    format: BlockFormat,
+    rows: u32,
+    columns: u32,
+    k: u32,
+    bias: bool,
+    out_column: u32,
+    seed: u64,
+}
+
+/// Inputs of a case, the same for every player.
+struct Inputs {
+    case: Case,
+    planes: Planes,
+    bytes: Vec<u8>,
+    x: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl Inputs {
+    fn new(case: Case) -> Self {
+        let mut random = Random::new(case.seed);
+        let row_bytes = case.format.row_bytes(u64::from(case.k)).expect("whole blocks");
+        let bytes = file_rows(case.format, row_bytes * u64::from(case.columns), &mut random);
+        let mut planes = Planes::default();
+        layout::pack(case.format, case.columns, case.k, &bytes, &mut planes).expect("whole rows");
+        let (stride, k) = (padded(case.k) as usize, case.k as usize);
+        let mut x = vec![0.0; stride * case.rows as usize];
+        x.chunks_exact_mut(stride).for_each(|row| row[..k].fill_with(|| random.unit()));
+        let bias = random.units(case.columns as usize);
+        Self { case, planes, bytes, x, bias }
+    }
+
+    fn out_stride(&self) -> u32 {
+        self.case.out_column + self.case.columns + 3
+    }
+
+    fn packed(&self, player: &mut dyn Player<Kernel>) -> Packed {
+        Packed {
+            format: self.case.format,
+            rows: self.case.columns,
+            k: self.case.k,
+            codes: buffer(player, "codes", &self.planes.codes),
+            scales: buffer(player, "scales", &self.planes.scales),
+            high: buffer(player, "high", &self.planes.high),
+        }
+    }
+
+    /// The product by a variant. The output starts at 7.0, so that what nobody owns can be seen to stay.
+    fn run(&self, player: &mut dyn Player<Kernel>, shape: matmul::Shape) -> Vec<u32> {
+        let weights = self.packed(player);
+        let count = (self.out_stride() * self.case.rows) as usize;
+        let out = buffer(player, "out", &words(&vec![7.0; count]));
+        let args = matmul::Args {
+            weights,
+            x: buffer(player, "x", &words(&self.x)),
+            x_stride: padded(self.case.k),
+            bias: self.case.bias.then(|| buffer(player, "bias", &words(&self.bias))),
+            bias_start: 0,
+            out,
+            out_stride: self.out_stride(),
+            out_column: self.case.out_column,
+            rows: self.case.rows,
+        };
+        let mut tape = Tape::new();
+        matmul::record_shape(&mut tape, shape, &args);
+        let result = play(player, &mut tape, out, count);
+        for id in [weights.codes, weights.scales, weights.high, args.x, out] {
+            player.drop_buffer(id);
+        }
+        result
+    }
+
+    /// The product in f64 from the file's own bytes, and Σ|x w| of each element.
+    fn reference(&self) -> Vec<(f64, f64)> {
+        let (k, stride) = (self.case.k as usize, padded(self.case.k) as usize);
+        let mut w = vec![0.0; k * self.case.columns as usize];
+        let row_bytes = self.bytes.len() / self.case.columns as usize;
+        for (bytes, row) in self.bytes.chunks_exact(row_bytes).zip(w.chunks_exact_mut(k)) {
+            self.case.format.decode(bytes, row).expect("whole rows");
+        }
+        let mut out = Vec::new();
+        for x in self.x.chunks_exact(stride) {
+            for (n, w) in w.chunks_exact(k).enumerate() {
+                let products = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
+                let bias = if self.case.bias { f64::from(self.bias[n]) } else { 0.0 };
+                let (sum, size) = products.fold((bias, bias.abs()), |(s, a), p| (s + p, a + p.abs()));
+                out.push((sum, size));
+            }
+        }
+        out
+    }
+}
+
+/// Rounding of a sum of K products in f32: K + 4 roundings of at most Σ|x w|, plus one a term for codes that are shifted
+/// (Σ|d q x| is up to 16 times Σ|w x| when w is close to a zero of the scale).
+const ROUNDING: f64 = 1.0 / 16_777_216.0;
+const SHIFT_GROWTH: f64 = 16.0;
+
+fn check(label: &str, inputs: &Inputs, reference: &[(f64, f64)], got: &[u32]) {
+    let case = inputs.case;
+    let mut elements = reference.iter().copied();
+    for (row, got) in got.chunks_exact(inputs.out_stride() as usize).enumerate() {
+        for (column, bits) in got.iter().enumerate() {
+            let owned = column as u32 >= case.out_column && (column as u32) < case.out_column + case.columns;
+            let value = f32::from_bits(*bits);
+            if !owned {
+                assert_eq!(value, 7.0, "{label} {case:?}: row {row} column {column} is not this product's");
+                continue;
+            }
+            let (want, size) = elements.next().expect("one reference an element");
+            let bound = f64::from(case.k + 4) * ROUNDING * SHIFT_GROWTH * size.max(1e-3);
+            let error = (f64::from(value) - want).abs();
+            assert!(
+                error <= bound,
+                "{label} {case:?}: row {row} column {column}: {value}, want {want} within {bound:e}"
+            );
+        }
+    }
+}
+
+fn shape_of(format: BlockFormat, tier: Tier, software: bool, rows: u32) -> matmul::Shape {
+    Plan { tier, software }.matmul(format, rows)
+}
+
+/// The table: formats by rows by columns by K by tile by family.
+fn cases(rows_max: usize) -> Vec<(Case, u32, bool)> {
+    let rows = [1, 2, 5, 8, 17, 64, 130];
+    let columns = [1, 31, 33, 65, 96, 127, 300];
+    let k = [32, 96, 192, 224, 576, 3200];
+    let tiles = [1, 2, 4, 8];
+    table(&[8, rows.len(), columns.len(), k.len(), tiles.len(), 2, 2, 2], 35, rows_max)
+        .into_iter()
+        .enumerate()
+        .map(|(i, level)| {
+            let format = BlockFormat::ALL[level[0]];
+            // K of float formats need not be whole blocks.
+            let ragged = if format.block_weights() == 1 { 24 } else { 0 };
+            let case = Case {
+                format,
+                rows: rows[level[1]],
+                columns: columns[level[2]],
+                k: k[level[3]] - ragged,
+                bias: level[6] == 1,
+                out_column: 5 * level[7] as u32,
+                seed: i as u64,
+            };
+            (case, tiles[level[4]], level[5] == 1)
+        })
+        .collect()
+}
+
+#[test]
+fn matmul_equals_its_twin_on_every_adapter() {
+    let most = if std::env::var("TWOSTROKE_FULL").is_ok() { 240 } else { 60 };
+    let cases = cases(most);
+    let twins: Vec<_> = cases
+        .iter()
+        .map(|(case, tile, _)| {
+            let inputs = Inputs::new(*case);
+            let shape = shape_of(case.format, Tier::Base, true, *tile);
+            let want = inputs.run(&mut Twin::new(), shape);
+            let reference = inputs.reference();
+            check("twin", &inputs, &reference, &want);
+            (inputs, reference, want)
+        })
+        .collect();
+    for tier in [Tier::Base, Tier::Subgroup] {
+        for_each_adapter(|label, open| {
+            if !label.ends_with(tier.name()) {
+                return;
+            }
+            let mut player = open(Options::default());
+            for ((case, tile, software), (inputs, reference, want)) in cases.iter().zip(&twins) {
+                let got = inputs.run(&mut player, shape_of(case.format, tier, *software, *tile));
+                check(label, inputs, reference, &got);
+                if rounds_like_twin(label) {
+                    assert_eq!(
+                        &got, want,
+                        "{label} {case:?} tile {tile} software {software}: bits differ from the twin's"
+                    );
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn f35_every_column_of_odd_widths_is_written() {
+    let all = [1, 31, 32, 33, 63, 65, 96, 127].into_iter().flat_map(|columns| [1, 2, 17].map(|rows| (columns, rows)));
+    let cases: Vec<_> = all
+        .map(|(columns, rows)| {
+            let seed = u64::from(columns);
+            let inputs =
+                Inputs::new(Case { format: BlockFormat::Q4_0, rows, columns, k: 64, bias: false, out_column: 0, seed });
+            let reference = inputs.reference();
+            (inputs, reference)
+        })
+        .collect();
+    let run = |label: &str, player: &mut dyn Player<Kernel>| {
+        for (inputs, reference) in &cases {
+            let shape = shape_of(BlockFormat::Q4_0, Tier::Base, true, inputs.case.rows);
+            check(label, inputs, reference, &inputs.run(player, shape));
+        }
+    };
+    run("twin", &mut Twin::new());
+    for_each_adapter(|label, open| run(label, &mut open(Options::default())));
+}
+
+#[test]
+fn f66_more_than_65535_workgroups_are_right_to_the_last_row() {
+    for_each_adapter(|label, open| {
+        let mut player = open(Options::default());
+        for rows in [65_535, 65_536, 102_400] {
+            let case = Case { format: BlockFormat::F32, rows, columns: 3, k: 32, bias: true, out_column: 0, seed: 66 };
+            let inputs = Inputs::new(case);
+            // One row a workgroup: as many workgroups as rows.
+            check(
+                label,
+                &inputs,
+                &inputs.reference(),
+                &inputs.run(&mut player, shape_of(case.format, Tier::Base, true, 1)),
+            );
+        }
+    });
+}
+
+#[test]
+fn matrix_beyond_the_binding_limit_is_split_and_right_to_the_last_row() {
+    let limit = 1 << 20;
+    let case = Case { format: BlockFormat::Q8_0, rows: 2, columns: 3000, k: 1024, bias: false, out_column: 0, seed: 1 };
+    let inputs = Inputs::new(case);
+    assert!(layout::plane_bytes(case.format, case.columns, case.k).codes > 2 * limit);
+    for_each_adapter(|label, open| {
+        let mut player = open(Options { binding_bytes_max: Some(limit), ..Options::default() });
+        let stride = inputs.out_stride();
+        let count = (stride * case.rows) as usize;
+        let out = buffer(&mut player, "out", &words(&vec![7.0; count]));
+        let x = buffer(&mut player, "x", &words(&inputs.x));
+        let part_rows = layout::rows_within(case.format, case.k, player.binding_bytes_max());
+        let row_bytes = inputs.bytes.len() / case.columns as usize;
+        let mut tape = Tape::new();
+        for first in (0..case.columns).step_by(part_rows as usize) {
+            let rows = part_rows.min(case.columns - first);
+            let bytes = &inputs.bytes[first as usize * row_bytes..(first + rows) as usize * row_bytes];
+            let mut planes = Planes::default();
+            layout::pack(case.format, rows, case.k, bytes, &mut planes).expect("whole rows");
+            let part = |player: &mut dyn Player<Kernel>, plane: &[u32]| -> BufferId { buffer(player, "part", plane) };
+            let weights = Packed {
+                format: case.format,
+                rows,
+                k: case.k,
+                codes: part(&mut player, &planes.codes),
+                scales: part(&mut player, &planes.scales),
+                high: part(&mut player, &planes.high),
+            };
+            let args = matmul::Args {
+                weights,
+                x,
+                x_stride: padded(case.k),
+                bias: None,
+                bias_start: 0,
+                out,
+                out_stride: stride,
+                out_column: first,
+                rows: case.rows,
+            };
+            matmul::record_shape(&mut tape, shape_of(case.format, Tier::Base, true, case.rows), &args);
+        }
+        assert!(tape.dispatch_count() > 2, "the limit did not split the matrix");
+        check(label, &inputs, &inputs.reference(), &play(&mut player, &mut tape, out, count));
+    });
+}
