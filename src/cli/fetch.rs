@@ -78,8 +78,8 @@ fn local(path: PathBuf) -> Result<PathBuf> {
     let hint = "no such file or folder; a model is a .gguf file, a Hugging Face folder, hf:ORG/REPO[:FILE] or toy";
     match path.try_exists() {
         Ok(true) => Ok(path),
-        Ok(false) => Err(Error::io("opening the model", path, std::io::Error::new(std::io::ErrorKind::NotFound, hint))),
-        Err(error) => Err(Error::io("opening the model", path, error)),
+        Ok(false) => Err(Error::io("open", path, std::io::Error::new(std::io::ErrorKind::NotFound, hint))),
+        Err(error) => Err(Error::io("open", path, error)),
     }
 }
 

@@ -3,6 +3,13 @@
 mod adapters;
 mod alloc;
 mod browser_dump;
+mod cli_bench;
+mod cli_chat;
+mod cli_corpus;
+mod cli_program;
+mod cli_run;
+mod cli_score;
+mod cli_usage;
 mod format_corpus;
 mod format_gguf;
 mod format_loader;

@@ -1,0 +1,118 @@
+//! Flags and exit statuses: 0 done, 1 failed, 2 wrong usage. None of these loads a model.
+
+use crate::cli_program::{program, run, run_with};
+
+#[track_caller]
+fn check_usage(line: &str, part: &str) {
+    let args: Vec<&str> = line.split(' ').filter(|arg| !arg.is_empty()).collect();
+    let ran = run_with(&args, b"").expect(2);
+    assert!(ran.stderr.contains(part), "{line}: no {part:?} in {}", ran.stderr);
+    assert_eq!(ran.stdout, "", "{line}");
+}
+
+#[test]
+fn wrong_flags_exit_2_and_say_which() {
+    check_usage("", "Usage");
+    check_usage("run --nonsense", "--nonsense");
+    check_usage("walk", "walk");
+    check_usage("score", "--input");
+    check_usage("run -p a -f b", "--file");
+    check_usage("run -p a --max-tokens 0", "--max-tokens");
+    check_usage("run -p a --max-tokens many", "--max-tokens");
+    check_usage("run -p a --max-model-len 0", "--max-model-len");
+    check_usage("run -p a --temperature -1", "--temperature");
+    check_usage("run -p a --temperature nan", "--temperature");
+    check_usage("run -p a --kv-memory banana", "64MiB");
+    check_usage("run -p a --kv-memory 0", "64MiB");
+    check_usage("run -p a --tier warp", "warp");
+    check_usage("run -p a --kv-type bf16", "bf16");
+    check_usage("run -p a --device twin --tier subgroup", "twin");
+    check_usage("run -p a --model hf:", "hf:");
+    check_usage("run -p a --raw --system b", "--system");
+    check_usage("run -p a --long-prefill-token-threshold 0", "--long-prefill-token-threshold");
+    check_usage("bench -p 0 -n 0", "nothing to measure");
+    check_usage("bench -p 5-1", "-p");
+    check_usage("bench -pg 5", "-pg");
+    check_usage("bench -o xml", "xml");
+    check_usage("bench -r 0", "--repetitions");
+    check_usage("bench -p 512 --max-model-len 100", "--max-model-len");
+}
+
+#[test]
+fn what_comes_later_exits_2_and_says_so() {
+    for line in [
+        "run -p a --temperature 0.7",
+        "run -p a --top-k 5",
+        "run -p a --top-p 0.9",
+        "run -p a --min-p 0.1",
+        "run -p a --logit-bias 5:-1",
+        "run -p a --presence-penalty 1",
+        "run -p a --frequency-penalty -1",
+        "run -p a --repetition-penalty 1.1",
+        "run -p a --tier matrix",
+        "run -p a --kv-type q8",
+        "run -p a --activations int8",
+        "run -p a --quantize int8",
+        "run -p a --trace t.jsonl",
+        "run -p a --tune full",
+        "run -p a --max-submit-ms 5",
+        "bench --parallel 1,8",
+        "bench --kernels",
+        "bench --fit p.json",
+        "run-batch -i a -o b",
+        "serve --port 8080",
+        "replay --dataset-name random",
+        "sim --help",
+        "trace summary t.jsonl",
+    ] {
+        check_usage(line, "not in this build yet");
+    }
+}
+
+#[test]
+fn help_and_version_exit_0_and_name_nothing_that_comes_later() {
+    let whole = run(&["--help"]).expect(0).stdout;
+    for command in ["run", "score", "bench", "devices", "fetch"] {
+        assert!(whole.contains(&format!("\n  {command} ")), "{whole}");
+    }
+    for later in ["run-batch", "serve", "replay", "\n  sim", "\n  trace"] {
+        assert!(!whole.contains(later), "{later} in {whole}");
+    }
+    for command in ["run", "score", "bench", "devices", "fetch"] {
+        let help = run(&[command, "--help"]).expect(0).stdout;
+        for later in ["--top-k", "--quantize", "--trace", "--parallel", "--activations", "matrix", "q8", "--itl-slo"] {
+            assert!(!help.contains(later), "{later} in {help}");
+        }
+    }
+    assert!(run(&["--version"]).expect(0).stdout.starts_with("twostroke "));
+}
+
+#[test]
+fn a_prompt_that_is_missing_or_not_utf8_exits_1_before_any_model_is_opened() {
+    let absent = ["--model", "no-such-model.gguf"];
+    let of = |more: &[&'static str], stdin: &[u8]| run_with(&[&["run"], more, &absent[..]].concat(), stdin).expect(1);
+    of(&["-f", "no-such-prompt.txt"], b"").says(&["no-such-prompt.txt"]);
+    of(&[], b"ab\xffcd").says(&["UTF-8", "0xff", "offset 2", "stdin"]);
+    of(&[], b"\xe2\x82").says(&["UTF-8", "offset 0"]);
+    of(&["-p", "a"], b"").says(&["no-such-model.gguf", ".gguf"]);
+}
+
+#[test]
+fn a_default_model_that_is_not_there_names_the_command_that_fetches_it() {
+    run(&["run", "-p", "a"]).expect(1).says(&["twostroke fetch"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_an_adapter_every_command_exits_1_and_says_what_to_install() {
+    for args in
+        [&["devices"][..], &["devices", "--json"], &["run", "--model", "toy", "-p", "a"], &["bench", "--model", "toy"]]
+    {
+        let mut command = program(args);
+        command.env("VK_DRIVER_FILES", "/nonexistent").env("VK_ICD_FILENAMES", "/nonexistent");
+        let output = command.output().expect("the program runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+        assert!(stderr.contains("mesa-vulkan-drivers") && stderr.contains("--device twin"), "{args:?}: {stderr}");
+    }
+}
