@@ -55,8 +55,8 @@ impl<K: Program> Pipelines<K> {
         Self { checked, built: HashMap::new(), layouts: Vec::new(), groups: HashMap::new() }
     }
 
-    /// Compiles those of `kernels` that are not there yet, side by side.
-    pub(super) fn prepare(&mut self, device: &Device, kernels: impl Iterator<Item = K>) -> Result<()> {
+    /// Compiles those of `kernels` that are not there yet, side by side, and returns them.
+    pub(super) fn prepare(&mut self, device: &Device, kernels: impl Iterator<Item = K>) -> Result<Vec<K>> {
         let mut missing: Vec<(K, Spec, usize)> = Vec::new();
         for kernel in kernels {
             if self.built.contains_key(&kernel) || missing.iter().any(|(other, ..)| *other == kernel) {
@@ -72,17 +72,19 @@ impl<K: Program> Pipelines<K> {
             missing.push((kernel, spec, layout));
         }
         if missing.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let compile = |(kernel, spec, layout): &(K, Spec, usize)| {
             self.compile(device, *kernel, &spec.label, &self.layouts[*layout].pipeline)
         };
         let pipelines = each_in_parallel(&missing, compile);
+        let mut new = Vec::with_capacity(missing.len());
         for ((kernel, spec, layout), pipeline) in missing.into_iter().zip(pipelines) {
             let Spec { bindings, params_bytes, .. } = spec;
             self.built.insert(kernel, Built { pipeline: pipeline?, bindings, params_bytes, layout });
+            new.push(kernel);
         }
-        Ok(())
+        Ok(new)
     }
 
     /// A kernel that was prepared.

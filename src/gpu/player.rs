@@ -13,7 +13,7 @@ use crate::kernels::plan::Plan;
 use crate::kernels::program::{Program, assert_launch};
 use crate::kernels::{Kernel, Tier};
 use crate::limits;
-use crate::recording::{BufferId, Command, Dispatch, Played, Player, Recording, Ticket};
+use crate::recording::{BINDINGS_MAX, BufferId, Command, Dispatch, Played, Player, Recording, Ticket};
 
 /// How a player is opened.
 #[derive(Debug, Clone, Default)]
@@ -148,6 +148,32 @@ impl<K: Program> GpuPlayer<K> {
             let find = |id| find(&self.buffers, id);
             self.pipelines.bind(&self.device, dispatch.kernel, &self.params, &dispatch.bindings, find)?;
         }
+        Ok(())
+    }
+
+    /// Launches each kernel with no workgroups and waits: some drivers, lavapipe among them, generate code only at the first
+    /// launch, and that belongs to preparing.
+    fn launch_nothing(&mut self, kernels: &[K]) -> Result<()> {
+        if kernels.is_empty() {
+            return Ok(());
+        }
+        let mut ids = [BufferId(u32::MAX); BINDINGS_MAX];
+        (0..).zip(&mut ids).for_each(|(i, id)| id.0 -= i);
+        let mut unused = HashMap::new();
+        for id in ids {
+            let buffer = self.device.create_buffer("unused", limits::BUFFER_BYTES_MIN, wgpu::BufferUsages::STORAGE)?;
+            unused.insert(id, buffer);
+        }
+        let mut launches = Vec::with_capacity(kernels.len());
+        for &kernel in kernels {
+            let built = self.pipelines.built(kernel);
+            let (bindings, params_bytes) = (ids[..built.bindings.len()].to_vec(), built.params_bytes);
+            self.pipelines.bind(&self.device, kernel, &self.params, &bindings, |id| find(&unused, id))?;
+            launches.push(Dispatch { kernel, bindings, params_offset: 0, params_bytes, grid: [0; 3] });
+        }
+        let submission = self.encode(&[Part::Pass(launches.iter().collect())], None);
+        self.device.wait(Some(submission), "compile kernel")?;
+        ids.into_iter().for_each(|id| self.pipelines.forget_buffer(id));
         Ok(())
     }
 
@@ -305,7 +331,8 @@ impl<K: Program> Player<K> for GpuPlayer<K> {
     }
 
     fn prepare(&mut self, kernels: &[K]) -> Result<()> {
-        self.pipelines.prepare(&self.device, kernels.iter().copied())
+        let new = self.pipelines.prepare(&self.device, kernels.iter().copied())?;
+        self.launch_nothing(&new)
     }
 
     fn binding_bytes_max(&self) -> u64 {

@@ -16,6 +16,7 @@ mod format_loader;
 mod format_safetensors;
 mod gpu_player;
 mod gpu_programs;
+mod gpu_variants;
 mod kernel_attn;
 mod kernels;
 mod layers;
