@@ -7,7 +7,7 @@
 // A workgroup owns {{ invocations }} pairs of neighbouring dimensions of (tile, head); an invocation reads 2 pairs a split and writes one.
 // Limits: head_dim and out_stride even. Splits that the row does not see are not read.
 
-struct MergeParams {
+struct Params {
     heads: u32,
     head_dim: u32,
     first_tile: u32,
@@ -18,7 +18,7 @@ struct MergeParams {
     grid_x: u32,
 }
 
-@group(0) @binding(0) var<uniform> params: MergeParams;
+@group(0) @binding(0) var<uniform> params: Params;
 // [tile * heads, splits, head_dim / 2 + 1]
 @group(0) @binding(1) var<storage, read> parts: array<vec2<f32>>;
 // [tile] (row, rows, slot, position)

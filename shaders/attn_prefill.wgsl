@@ -1,4 +1,4 @@
-// Flash attention of prompt tiles over paged KV: out = softmax(cap(scale q·k)) v over the keys that each row sees.
+// Flash attention of prompt tiles over paged KV: out = softmax(cap(scale q*k)) v over the keys that each row sees.
 //
 // in:  q [rows, heads, head_dim] f32; K, V pages; tiles of at most chunks * {{ rows }} / group tokens of one sequence each
 // out: out [rows, out_stride] f32

@@ -16,9 +16,9 @@
         {% for r in range(own) %}
         var s{{ r }} = vec4<f32>(0.0);
         {% endfor %}
-        {% for s in range(slots) %}
-        for (var unit = 0u; unit < {{ [8, units - 8 * s]|min }}u; unit++) {
-            let k_unit = (unit + {{ 8 * s }}u) * {{ page_tokens * vectors }}u;
+        {% for s in range(slots if subgroup else 1) %}
+        for (var unit = {{ 8 * s }}u; unit < {{ [8 * s + 8, units]|min if subgroup else units }}u; unit++) {
+            let k_unit = unit * {{ page_tokens * vectors }}u;
             {% for j in range(4) %}
             {% if kv_f32 %}
             let k{{ j }}_0 = bitcast<vec4<f32>>(k_pages[k_at{{ j }} + k_unit]);
@@ -36,14 +36,14 @@
             {% if subgroup %}
             {% for r in range(own) %}
             {% for half in range(2) %}
-            let x{{ r }}_{{ half }} = subgroupShuffle(q{{ r }}_{{ 2 * s + half }}, from_lane + unit);
+            let x{{ r }}_{{ half }} = subgroupShuffle(q{{ r }}_{{ 2 * s + half }}, from_lane + unit{{ "" if s == 0 else " - " ~ 8 * s ~ "u" }});
             {% for d in range(4) %}
             s{{ r }} = fma(vec4<f32>(x{{ r }}_{{ half }}.{{ xyzw[d] }}), key{{ 4 * half + d }}, s{{ r }});
             {% endfor %}
             {% endfor %}
             {% endfor %}
             {% else %}
-            let q_at = ((unit + {{ 8 * s }}u) * {{ 8 * clusters }}u + cluster) * {{ pieces }}u;
+            let q_at = (unit * {{ 8 * clusters }}u + cluster) * {{ pieces }}u;
             {% for piece in range(pieces) %}
             {% for d in range(8) %}
             let x{{ piece }}_{{ d }} = q_shared[q_at + {{ d * clusters * pieces + piece }}u];
@@ -110,7 +110,7 @@
         workgroupBarrier();
         {% endif %}
 
-        // p and p·v, key by key, four keys a turn.
+        // p and p*v, key by key, four keys a turn.
         for (var quad = 0u; 4u * quad <= end; quad++) {
             let v_page = select(page0, page1, 4u * quad >= {{ page_tokens }}u) * {{ units * page_tokens }}u;
             {% for j in range(4) %}

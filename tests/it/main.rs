@@ -18,6 +18,7 @@ mod gpu_player;
 mod gpu_programs;
 mod gpu_variants;
 mod kernel_attn;
+mod kernel_rope_kv;
 mod kernels;
 mod layers;
 mod model_writer;

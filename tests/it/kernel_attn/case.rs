@@ -2,7 +2,7 @@
 
 use twostroke::kernels::attn::{self, Buffers, Geometry, Shape};
 use twostroke::kernels::{Kernel, KvType, Tape, Tile, padded};
-use twostroke::limits::PAGE_TOKENS;
+use twostroke::limits::{KEY_TILE_TOKENS, PAGE_TOKENS};
 use twostroke::recording::{BufferId, Player};
 
 use crate::pairwise::Random;
@@ -32,6 +32,8 @@ pub(super) struct Case {
 pub(super) enum Path {
     /// Tiles of as many tokens as fit.
     Prefill,
+    /// Tiles of this many tokens.
+    Chunks(u32),
     /// Tiles of one token, splits apart.
     Decode,
 }
@@ -57,6 +59,12 @@ fn stored(kv: KvType, x: f32) -> f32 {
     }
 }
 
+/// First page that attention may read: that of the first key tile that a row at `position` sees.
+fn first_page(position: u32, window: u32) -> usize {
+    let first = if window == 0 { 0 } else { (position + 1).saturating_sub(window) };
+    (first / KEY_TILE_TOKENS * KEY_TILE_TOKENS / PAGE_TOKENS) as usize
+}
+
 /// Writes 8 values as unit `unit` of `pages`.
 fn put(kv: KvType, pages: &mut [u32], unit: usize, values: &[f32]) {
     match kv {
@@ -69,7 +77,8 @@ fn put(kv: KvType, pages: &mut [u32], unit: usize, values: &[f32]) {
 }
 
 impl Batch {
-    /// The data of `case`. Pages are scattered over a pool in which all else, the rest of last pages included, is poison.
+    /// The data of `case`. Pages are scattered over a pool in which all else, the rest of last pages included, is poison;
+    /// so is what tables say of pages that are not there yet, or before the window.
     pub(super) fn new(case: &Case) -> Self {
         let mut random = Random::new(case.seed);
         let Geometry { heads, kv_heads, head_dim, .. } = case.geometry;
@@ -94,7 +103,7 @@ impl Batch {
         };
         for (slot, s) in case.sequences.iter().enumerate() {
             let pages = free.split_off(free.len() - pages_of(s));
-            for (at, &page) in pages.iter().enumerate() {
+            for (at, &page) in pages.iter().enumerate().skip(first_page(s.past, case.geometry.window)) {
                 batch.tables[slot * table_stride + at] = u32::try_from(page).expect("a page");
             }
             let values = (s.past + s.rows) as usize * kv_heads * head_dim;
@@ -141,7 +150,12 @@ impl Batch {
         let Geometry { heads, head_dim, .. } = self.case.geometry;
         let columns = heads * head_dim;
         let stride = padded(columns);
-        let tokens = if path == Path::Decode { 1 } else { attn::tile_tokens(shape, self.case.geometry.group()) };
+        let tokens_max = attn::tile_tokens(shape, self.case.geometry.group());
+        let tokens = match path {
+            Path::Prefill => tokens_max,
+            Path::Chunks(tokens) => tokens.min(tokens_max),
+            Path::Decode => 1,
+        };
         let mut tiles = vec![Tile { row: u32::MAX, rows: 1, slot: u32::MAX, position: u32::MAX }];
         tiles.extend(self.tiles(tokens));
         let count = u32::try_from(tiles.len() - 1).expect("a few tiles");
@@ -165,7 +179,7 @@ impl Batch {
         };
         let mut tape = Tape::new();
         match path {
-            Path::Prefill => {
+            Path::Prefill | Path::Chunks(_) => {
                 attn::record_prefill(&mut tape, shape, self.case.geometry, ids, self.table_stride, 1, count)
             }
             Path::Decode => {
