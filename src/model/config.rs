@@ -183,3 +183,7 @@ pub(super) fn bias_rules(
     };
     Ok([rule(arch.qkv_bias)?, rule(arch.attn_out_bias)?, rule(arch.mlp_bias)?])
 }
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

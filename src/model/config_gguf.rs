@@ -109,10 +109,10 @@ fn vocab(keys: &Keys<'_>) -> Result<Option<u32>> {
         let place = format!("{file}, key {}", keys.key("vocab_size"));
         return Err(Error::format("vocabulary", format!("{tokens}, as tokenizer.ggml.tokens holds"), stated, place));
     }
-    let key = if tokens.is_some() { "tokenizer.ggml.tokens" } else { "vocab_size" };
+    let key = if tokens.is_some() { "tokenizer.ggml.tokens".to_owned() } else { keys.key("vocab_size") };
     match tokens.or(stated) {
         None => Ok(None),
-        vocab => bounded(vocab, limits::VOCAB_MAX, file, key).map(Some),
+        vocab => bounded(vocab, limits::VOCAB_MAX, file, &key).map(Some),
     }
 }
 

@@ -185,27 +185,21 @@ impl Model {
         progress: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<Self> {
         let Blueprint { config, weights, pool, sizes } = Blueprint::new(files, player, options)?;
-        let binding_bytes = player.binding_bytes_max();
         let facts = Facts::new(&config, &weights, &files.table);
         let mut loader = Loader::new(&files.table, &weights, player, progress)?;
         let head = loader.head(&config, &weights)?;
         let layers = weights.layers.iter().map(|layer| loader.layer(&config, layer));
         let mut layers = layers.collect::<Result<Vec<_>>>()?;
-        // Weights first: the pool takes what memory is left.
-        let wanted = pool.context;
-        let pool = allocate_pool(loader.player, pool, &mut layers)?;
-        let sizes = if pool.context == wanted {
-            sizes
-        } else {
-            tracing::warn!(
-                "context lowered from {wanted} to {} tokens: the adapter refused more KV pages",
-                pool.context
-            );
-            Sizes::new(&config, weights.vocab, options, pool.context, binding_bytes)?
-        };
         let rope = loader.rope(&config.rope, pool.context)?;
         let local = config.local_rope.as_ref().map(|local| loader.rope(local, pool.context)).transpose()?;
         let work = allocate_work(loader.player, &config, &sizes, loader.unused)?;
+        // Last, because it alone can do with less: it takes what memory is left.
+        let wanted = pool.context;
+        let pool = allocate_pool(loader.player, pool, &mut layers)?;
+        if pool.context < wanted {
+            let got = pool.context;
+            tracing::warn!("context lowered from {wanted} to {got} tokens: the adapter refused more KV pages");
+        }
         Ok(Self {
             plan,
             kv: options.kv,
