@@ -60,15 +60,13 @@ fn byte_level(metadata: &Metadata) -> Result<Parts> {
     let tokens = read_tokens(metadata)?;
     let key = "tokenizer.ggml.pre";
     let row = row_from_name(metadata.str(key)?.unwrap_or("default"), &metadata.place(key))?;
-    let space_prefix = metadata.bool("tokenizer.ggml.add_space_prefix")?.unwrap_or(false);
-    let prepend = space_prefix.then(|| NormalizerWrapper::Prepend(Prepend::new(" ".into())));
     let stages = Stages {
-        normalizer: prepend,
+        normalizer: None,
         pre_tokenizer: Some(row.build()?),
         merger: ranked_merges(metadata, &tokens, row.whole_words)?,
     };
     let special = read_special(metadata, &tokens, None, row.add_bos)?;
-    finish(stages, &tokens, Spelling::ByteLevel, space_prefix, special)
+    finish(stages, &tokens, Spelling::ByteLevel, false, special)
 }
 
 fn sentence_piece(metadata: &Metadata) -> Result<Parts> {

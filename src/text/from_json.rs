@@ -107,16 +107,7 @@ fn ids_from_value(value: &Value) -> Vec<u32> {
 fn from_bytes(bytes: &[u8], place: &str, config: &Config) -> Result<Parts> {
     let bad = |got: String| Error::format("tokenizer", "a tokenizer.json", got, place);
     let mut file: File = serde_json::from_slice(bytes).map_err(|e| bad(e.to_string()))?;
-    file.added_tokens.retain(|token| !token.content.is_empty());
-    for token in &config.added {
-        if !token.content.is_empty() && file.added_tokens.iter().all(|t| t.content != token.content) {
-            file.added_tokens.push(token.clone());
-        }
-    }
-    for token in &mut file.added_tokens {
-        let named = [&config.bos, &config.eos].into_iter().flatten().any(|name| *name == token.content);
-        token.special |= named || is_control_name(&token.content) || config.ends.contains(&token.id);
-    }
+    mark_control(&mut file, config);
     let names = Names::new(&file, place)?;
     let (spelling, space_prefix) = spelling_from_decoder(file.decoder.as_ref(), place)?;
     let vocabulary = names.vocabulary(&file, spelling, space_prefix)?;
@@ -132,6 +123,38 @@ fn from_bytes(bytes: &[u8], place: &str, config: &Config) -> Result<Parts> {
         (id, AddedToken { content, single_word, lstrip, rstrip, normalized, special })
     });
     Ok(Parts { stages, added: added.collect(), vocabulary, special })
+}
+
+/// Adds what the configuration says about added tokens: which there are, and which are control tokens.
+fn mark_control(file: &mut File, config: &Config) {
+    let added = &mut file.added_tokens;
+    added.retain(|token| !token.content.is_empty());
+    let mut index: HashMap<String, usize> = added.iter().map(|token| token.content.clone()).zip(0..).collect();
+    let mut mark = |token: Added| match index.get(&token.content) {
+        Some(&at) => added[at].special |= token.special,
+        None => {
+            index.insert(token.content.clone(), added.len());
+            added.push(token);
+        }
+    };
+    config.added.iter().filter(|token| !token.content.is_empty()).cloned().for_each(&mut mark);
+    if let Vocab::Ids(list) = &file.model.vocab {
+        let used = [&config.bos, &config.eos];
+        let is_used = |name: &String, id: &u32| {
+            used.iter().any(|used| used.as_ref() == Some(name))
+                || config.ends.contains(id)
+                || config.bos_id == Some(*id)
+        };
+        for (name, id) in list.iter().filter(|(name, id)| !name.is_empty() && is_used(name, id)) {
+            mark(Added { id: *id, special: true, content: name.clone(), ..Added::default() });
+        }
+    }
+    for token in added {
+        let used = [&config.bos, &config.eos].into_iter().flatten().any(|name| *name == token.content);
+        token.special |= used || is_control_name(&token.content) || config.ends.contains(&token.id);
+        // Found in the text as it is, also where a normaliser would change both.
+        token.normalized &= !token.special;
+    }
 }
 
 fn read_stage<T: serde::de::DeserializeOwned>(

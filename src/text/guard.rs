@@ -10,7 +10,8 @@
 //! When both hold the same control tokens in the same order, all of them are the template's, and the broken one is taken;
 //! else the veiled one is. Either way the replaced characters are put back after the cut, where they are plain text.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::chat::Message;
 use super::pipeline::Section;
@@ -44,6 +45,9 @@ pub(super) struct Guard<'a> {
     breaker: char,
     /// What stands for each character with which a control token begins.
     veils: BTreeMap<char, char>,
+    names: HashSet<&'a str>,
+    /// Lengths of the names in bytes.
+    lengths: BTreeSet<usize>,
 }
 
 impl<'a> Guard<'a> {
@@ -53,17 +57,19 @@ impl<'a> Guard<'a> {
     /// When the messages hold nearly every private character there is.
     pub(super) fn new(tokenizer: &'a Tokenizer, messages: &[Message], template: &str) -> Result<Self> {
         let texts = messages.iter().flat_map(|m| [m.role.as_str(), m.text()]).chain([template]);
-        let taken: std::collections::HashSet<char> = texts.flat_map(str::chars).filter(|c| is_private(*c)).collect();
+        let taken: HashSet<char> = texts.flat_map(str::chars).filter(|c| is_private(*c)).collect();
         let mut free = (0xF_0000..=0xF_FFFD).filter_map(char::from_u32).filter(|c| !taken.contains(c));
         let mut next = || free.next().ok_or_else(|| Error::Request("the messages hold every private character".into()));
         let breaker = next()?;
         let mut veils = BTreeMap::new();
         for first in tokenizer.control().iter().filter_map(|(name, _)| name.chars().next()) {
-            if let std::collections::btree_map::Entry::Vacant(entry) = veils.entry(first) {
+            if let Entry::Vacant(entry) = veils.entry(first) {
                 entry.insert(next()?);
             }
         }
-        Ok(Self { tokenizer, breaker, veils })
+        let names: HashSet<&str> = tokenizer.control().iter().map(|(name, _)| name.as_str()).collect();
+        let lengths = names.iter().map(|name| name.len()).collect();
+        Ok(Self { tokenizer, breaker, veils, names, lengths })
     }
 
     /// Ids of the conversation; `render` runs the template over messages.
@@ -115,8 +121,8 @@ impl<'a> Guard<'a> {
         let mut broken = String::with_capacity(text.len());
         for (at, c) in text.char_indices() {
             broken.push(c);
-            let begins = |name: &str| text[at..].starts_with(name);
-            if self.veils.contains_key(&c) && self.tokenizer.control().iter().any(|(name, _)| begins(name)) {
+            let is_name = |len: &usize| text.get(at..at + len).is_some_and(|span| self.names.contains(span));
+            if self.veils.contains_key(&c) && self.lengths.iter().any(is_name) {
                 broken.push(self.breaker);
             }
         }

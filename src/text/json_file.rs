@@ -23,7 +23,7 @@ pub(super) struct File {
 }
 
 /// A token with how it is found in a text.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct Added {
     #[serde(default)]
     pub(super) id: u32,

@@ -102,10 +102,7 @@ impl Pipeline {
     /// As [`Pipeline::encode_parsing`].
     pub(super) fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
         let ids = self.encode(&self.plain, text)?;
-        if ids.iter().all(|&id| !self.spells_control(id, text)) {
-            return Ok(ids);
-        }
-        self.encode_halves(text)
+        if self.spell_control(&ids, text) { self.encode_halves(text) } else { Ok(ids) }
     }
 
     /// Cuts a text where its control tokens are, spaces that a token swallows included.
@@ -155,9 +152,8 @@ impl Pipeline {
             }
         }
         let mut ids = self.encode(&self.framed, &framed)?;
-        let plain = |id: u32| id != self.frame_id && self.spells_control(id, &framed);
         let frames = ids.iter().filter(|&&id| id == self.frame_id).count();
-        if frames != controls.len() || ids.iter().any(|&id| plain(id)) {
+        if frames != controls.len() || self.spell_control(&ids, &framed) {
             return self.encode_apart(sections);
         }
         let mut controls = controls.into_iter();
@@ -195,11 +191,14 @@ impl Pipeline {
         self.control.binary_search_by_key(&id, |(_, id)| *id).is_ok()
     }
 
-    /// Whether an id that came of plain text is a control token's, and the text spells it. The unknown token is one that
-    /// comes without being spelled.
-    fn spells_control(&self, id: u32, text: &str) -> bool {
-        let found = self.control.binary_search_by_key(&id, |(_, id)| *id);
-        found.is_ok_and(|index| text.contains(&self.control[index].0))
+    /// Whether ids that came of plain text hold a control token that the text spells. The unknown token is one that comes
+    /// without being spelled.
+    fn spell_control(&self, ids: &[u32], text: &str) -> bool {
+        let mut found: Vec<usize> =
+            ids.iter().filter_map(|&id| self.control.binary_search_by_key(&id, |(_, id)| *id).ok()).collect();
+        found.sort_unstable();
+        found.dedup();
+        found.into_iter().any(|index| text.contains(&self.control[index].0))
     }
 
     fn encode(&self, added: &AddedVocabulary, text: &str) -> Result<Vec<u32>> {

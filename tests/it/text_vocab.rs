@@ -62,6 +62,33 @@ impl SpmFile {
         ])
     }
 
+    /// The same vocabulary as the model of a tokenizer.json: a merge for each way to make a piece, by score.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        let of_kind = |kind: i64| self.pieces.iter().zip(&self.types).filter(move |(_, t)| **t == kind).map(|(p, _)| p);
+        let normal: std::collections::HashSet<&str> = of_kind(1).map(String::as_str).collect();
+        let mut merges: Vec<(f32, usize, &str, &str)> = Vec::new();
+        for (piece, score) in self.pieces.iter().zip(&self.scores).filter(|(piece, _)| normal.contains(piece.as_str()))
+        {
+            for (at, _) in piece.char_indices().skip(1) {
+                let (left, right) = piece.split_at(at);
+                if normal.contains(left) && normal.contains(right) {
+                    merges.push((*score, left.len(), left, right));
+                }
+            }
+        }
+        merges.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+        let merges: Vec<_> = merges.into_iter().map(|(_, _, left, right)| [left, right]).collect();
+        let vocab: serde_json::Map<String, serde_json::Value> =
+            self.pieces.iter().zip(0..).map(|(piece, id)| (piece.clone(), serde_json::Value::from(id))).collect();
+        let added: Vec<_> = ["<unk>", "<s>", "</s>", "<|turn|>"]
+            .into_iter()
+            .zip(0..)
+            .map(|(content, id)| serde_json::json!({"id": id, "content": content, "special": true}))
+            .collect();
+        serde_json::json!({"added_tokens": added, "model": {"type": "BPE", "vocab": vocab, "merges": merges,
+            "unk_token": "<unk>", "fuse_unk": true, "byte_fallback": true}})
+    }
+
     pub(crate) fn tokenizer(&self) -> Tokenizer {
         Tokenizer::new(&Description::Gguf(self.metadata()), None).expect("a SentencePiece vocabulary")
     }
