@@ -85,11 +85,13 @@ fn strftime_now(format: &str) -> std::result::Result<String, minijinja::Error> {
 
 /// Python's `json.dumps(value, ensure_ascii=False, indent=indent)`.
 fn to_json(value: &Value, kwargs: Kwargs) -> std::result::Result<Value, minijinja::Error> {
-    let bad = |e: serde_json::Error| minijinja::Error::new(ErrorKind::InvalidOperation, format!("tojson: {e}"));
+    let bad = |e: serde_json::Error| {
+        minijinja::Error::new(ErrorKind::InvalidOperation, "tojson").with_source(io::Error::from(e))
+    };
     let indent: Option<usize> = kwargs.get("indent")?;
     let _: Option<bool> = kwargs.get("ensure_ascii")?;
     kwargs.assert_all_used()?;
-    let mut out = Vec::new();
+    let mut out = Bounded(Vec::new());
     match indent {
         None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, Spaced)).map_err(bad)?,
         Some(width) => {
@@ -98,7 +100,7 @@ fn to_json(value: &Value, kwargs: Kwargs) -> std::result::Result<Value, minijinj
             value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, pretty)).map_err(bad)?;
         }
     }
-    Ok(Value::from(String::from_utf8_lossy(&out).into_owned()))
+    Ok(Value::from(String::from_utf8_lossy(&out.0).into_owned()))
 }
 
 /// One line, with a space behind each comma and colon.
@@ -195,6 +197,10 @@ mod tests {
         check(long, &stopped);
         let wide = "{% set s = 'x' * 100000 %}{% for a in range(9999) %}{{ s }}{% endfor %}";
         check(wide, &format!("chat template: wrote more than {TEMPLATE_BYTES_MAX} bytes"));
+        let json = "{{ ([[1] * 99999] * 99999) | tojson }}";
+        check(json, &format!("chat template: wrote more than {TEMPLATE_BYTES_MAX} bytes"));
+        let doubled = "{% set ns = namespace(s='x') %}{% for i in range(64) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}";
+        check(doubled, &stopped);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use twostroke::format::gguf::{Metadata, Value};
 use twostroke::format::model_files::{Description, ModelFiles};
 use twostroke::text::tokenizer::Tokenizer;
 
+use crate::model_writer::Rng;
 use crate::text_vocab::{Case, SpmFile, data, folder, metadata, smollm2, smollm2_json, smollm2_metadata};
 
 fn check(tokenizer: &Tokenizer, text: &str, expected: &[u32]) {
@@ -331,6 +332,67 @@ fn broken_tokenizer_json_is_refused() {
     none.tokenizer_json = None;
     let error = Tokenizer::new(&Description::Folder(none), None).err().expect("no file").to_string();
     assert!(error.contains("--tokenizer"), "{error}");
+}
+
+/// A node of the tree, chosen at random, becomes something else.
+fn corrupt(node: &mut serde_json::Value, rng: &mut Rng) {
+    let mut pick = |count: usize| usize::try_from(rng.next() % (count as u64)).expect("below a small count");
+    let children = match node {
+        serde_json::Value::Object(map) => map.len(),
+        serde_json::Value::Array(list) => list.len(),
+        _ => 0,
+    };
+    if children > 0 && pick(8) > 0 {
+        let child = pick(children);
+        return match node {
+            serde_json::Value::Object(map) => map.values_mut().nth(child).into_iter().for_each(|v| corrupt(v, rng)),
+            serde_json::Value::Array(list) => corrupt(&mut list[child], rng),
+            _ => unreachable!("has children"),
+        };
+    }
+    let others = [
+        json!(null),
+        json!(-1),
+        json!(0),
+        json!(7e9),
+        json!(true),
+        json!(""),
+        json!("▁"),
+        json!("\\p{L}+|("),
+        json!([]),
+        json!({}),
+        json!(["a", "a"]),
+        json!({"Regex": "(?=)"}),
+        json!({"String": ""}),
+        json!({"type": "Strip", "content": " ", "start": 9, "stop": 9}),
+    ];
+    *node = others[pick(others.len())].clone();
+}
+
+#[test]
+fn corrupted_tokenizer_json_is_an_error_or_works() {
+    let mut base = data::<SpmFile>("spm_prefix.json").json();
+    base["normalizer"] = json!({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"},
+        {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}, {"type": "Strip", "strip_left": true, "strip_right": false}]});
+    base["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true},
+        {"type": "Split", "pattern": {"Regex": "\\s+"}, "behavior": "Isolated", "invert": false},
+        {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": true}]});
+    base["post_processor"] = json!({"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1], "trim_offsets": true, "add_prefix_space": true});
+    base["decoder"] = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"});
+    let mut rng = Rng(17);
+    let mut refused = 0;
+    for case in 0..300 {
+        let mut json = base.clone();
+        corrupt(&mut json, &mut rng);
+        match Tokenizer::new(&Description::Folder(folder(&json)), None) {
+            Err(_) => refused += 1,
+            Ok(tokenizer) => {
+                let ids = tokenizer.encode_raw("<s> the 12  water\n é</s> ▁ ").unwrap_or_default();
+                assert!(tokenizer.decode(&ids).is_ok(), "case {case}: {ids:?}");
+            }
+        }
+    }
+    assert!(refused > 50, "{refused} of 300 refused");
 }
 
 #[test]
