@@ -106,7 +106,8 @@ fn name_from_path(path: &Path) -> String {
 fn read_json(path: &Path) -> Result<Option<serde_json::Value>> {
     let Some(bytes) = source::read_small(path, CONFIG_BYTES_MAX)? else { return Ok(None) };
     let bad = |got: String| Error::format("configuration", "a JSON object", got, path.display());
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| bad(e.to_string()))?;
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes); // a byte order mark is not JSON, but editors write it
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| bad(e.to_string()))?;
     let got = match value {
         serde_json::Value::Object(_) => return Ok(Some(value)),
         serde_json::Value::Array(_) => "an array",

@@ -21,6 +21,9 @@ pub enum Bias {
 /// Which layers see a sliding window, where the checkpoint itself does not list it layer by layer (`layer_types`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Windows {
+    /// None in a checkpoint of Hugging Face, whatever it names: transformers ignores it there. A GGUF that names a window
+    /// size (a mistral) has it in all layers.
+    GgufOnly,
     /// None, unless the file names a window size, which then holds for all layers.
     All,
     /// Those from `max_window_layers` on, when `use_sliding_window` is true.
@@ -155,6 +158,8 @@ pub struct ArchSpec {
     pub attn_out_bias: Bias,
     /// Bias of the MLP's projections.
     pub mlp_bias: Bias,
+    /// Caps attention scores where the file says so; the others ignore the key.
+    pub softcap: bool,
     /// Norm of each query and key head.
     pub qk_norm: bool,
     /// Norms of the results of attention and MLP.
@@ -194,9 +199,10 @@ const LLAMA: ArchSpec = ArchSpec {
     embed_scale_sqrt_hidden: false,
     hf_norm_offset: 0.0,
     activation: Activation::Silu,
-    windows: Windows::All,
+    windows: Windows::GgufOnly,
     local_theta: None,
     query_scale: QueryScale::HeadDim,
+    softcap: false,
     tied_default: false,
 };
 
@@ -211,6 +217,7 @@ pub const ARCHS: &[ArchSpec] = &[
         qkv_bias: Bias::Never,
         attn_out_bias: Bias::Never,
         mlp_bias: Bias::Never,
+        windows: Windows::All,
         ..LLAMA
     },
     ArchSpec {
@@ -262,6 +269,7 @@ pub const ARCHS: &[ArchSpec] = &[
         hf_norm_offset: 1.0,
         activation: Activation::GeluTanh,
         windows: Windows::AllButEach(6),
+        softcap: true,
         local_theta: Some(1e4),
         query_scale: QueryScale::Scalar { hidden_over_heads_layers: 62 },
         tied_default: true,

@@ -122,7 +122,7 @@ fn windows(keys: &Keys<'_>, arch: &ArchSpec, layers: u32) -> Result<Vec<u32>> {
         Some(n) => u32::try_from(n).unwrap_or(limits::CONTEXT_MAX).min(limits::CONTEXT_MAX),
     };
     let pattern = match arch.windows {
-        Windows::All => None,
+        Windows::All | Windows::GgufOnly => None,
         Windows::Tail => return Ok(vec![0; layers as usize]),
         Windows::AllButEach(n) => Some(keys.bounded_or("attention.sliding_window_pattern", limits::LAYERS_MAX, n)?),
     };

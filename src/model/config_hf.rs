@@ -91,7 +91,7 @@ pub(super) fn read(folder: &Folder) -> Result<Config> {
         local_rope,
         windows: windows(&keys, layers)?,
         attn_scale: config::inverse_sqrt(attn_scale),
-        softcap: config::single(inner.f64("attn_logit_softcapping")?.unwrap_or(0.0)),
+        softcap: config::single(inner.f64("attn_logit_softcapping")?.filter(|_| arch.softcap).unwrap_or(0.0)),
         embed_scale: config::embed_scale(arch, hidden),
         biases: config::bias_rules(arch, |key| Ok(Some(inner.bool(key)?.unwrap_or(false))))?,
     })
@@ -130,6 +130,7 @@ fn activation(keys: &Keys<'_>) -> Result<Activation> {
 fn windows(keys: &Keys<'_>, layers: u32) -> Result<Vec<u32>> {
     let used = match keys.arch.windows {
         Windows::Tail => keys.json.bool("use_sliding_window")?.unwrap_or(false),
+        Windows::GgufOnly => false,
         Windows::All | Windows::AllButEach(_) => true,
     };
     let window = match keys.u64("sliding_window")? {
@@ -150,7 +151,7 @@ fn windows(keys: &Keys<'_>, layers: u32) -> Result<Vec<u32>> {
     }
     let Some(window) = window else { return Ok(vec![0; layers as usize]) };
     let whole: Box<dyn Fn(u32) -> bool> = match keys.arch.windows {
-        Windows::All => Box::new(|_| false),
+        Windows::All | Windows::GgufOnly => Box::new(|_| false),
         Windows::Tail => {
             let first = keys.json.u64("max_window_layers")?.unwrap_or(0);
             Box::new(move |layer| u64::from(layer) < first)
@@ -178,9 +179,16 @@ fn ropes(keys: &Keys<'_>, head_dim: u32, context: u32) -> Result<(Rope, Option<R
         let full = rope(keys, Some(full), None, head_dim, context)?;
         return Ok((full.clone(), local.filter(|l| *l != full)));
     }
-    let stretch = match parameters {
-        Some(parameters) => Some(parameters),
-        None => keys.json.object("rope_scaling")?,
+    let older = keys.json.object("rope_scaling")?;
+    let stretch = match (parameters, older) {
+        // transformers takes the older key where both are there; files that mean one thing twice are fine.
+        (Some(parameters), Some(older)) => {
+            if scaling(keys, parameters, context)? != scaling(keys, older, context)? {
+                return keys.bad("rope_scaling", "what rope_parameters says", "another scaling");
+            }
+            Some(parameters)
+        }
+        (parameters, older) => parameters.or(older),
     };
     let full = rope(keys, stretch, None, head_dim, context)?;
     let local = match keys.arch.local_theta {
@@ -229,7 +237,10 @@ fn scaling(keys: &Keys<'_>, parameters: Json<'_>, context: u32) -> Result<Scalin
         Some(value) => keys.bad(key, "finite and above 0", value),
         None => keys.bad(key, "a number", "no such key"),
     };
-    let or = |key: &str, default: f64| Ok::<_, Error>(parameters.f64(key)?.unwrap_or(default));
+    let or = |key: &str, default: f64| match parameters.f64(key)? {
+        None => Ok(default),
+        Some(_) => need(key),
+    };
     match kind {
         None | Some("default") => Ok(Scaling::None),
         Some("linear") => Ok(Scaling::Linear { factor: need("factor")? }),

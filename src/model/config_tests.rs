@@ -242,6 +242,14 @@ fn senseless_configurations_are_refused_with_file_and_key() {
             &["`dynamic`", "default, linear, llama3, yarn"],
         ),
         (json!({"rope_scaling": 8}), &["rope_scaling", "an object"]),
+        (
+            json!({"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_parameters": {"rope_type": "default"}}),
+            &["rope_scaling", "what rope_parameters says"],
+        ),
+        (
+            json!({"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 0}}),
+            &["original_max_position_embeddings", "above 0"],
+        ),
         (json!({"partial_rotary_factor": 2.0}), &["partial_rotary_factor", "from 0 to 1"]),
         (json!({"partial_rotary_factor": 0.2}), &["rotary dimensions", "even", "3"]),
         (json!({"hidden_act": "relu"}), &["hidden_act", "silu or gelu_pytorch_tanh", "relu"]),
@@ -274,4 +282,13 @@ fn senseless_configurations_are_refused_with_file_and_key() {
     refused(gguf(&vocab), &["vocabulary", "expected 2", "got 3"]);
     refused(gguf(&pairs("mamba", &[])), &["`mamba`", "m.gguf", "llama, qwen2, qwen3, gemma3"]);
     refused(gguf(&[]), &["general.architecture", "no such key"]);
+}
+
+#[test]
+fn hugging_face_llama_ignores_what_transformers_ignores_there() {
+    let plain = hf(llama(json!({}))).unwrap();
+    let named = hf(llama(json!({"sliding_window": 2, "attn_logit_softcapping": 30.0}))).unwrap();
+    assert_eq!((&named.windows, named.softcap), (&plain.windows, 0.0));
+    let mistral = hf(llama(json!({"model_type": "mistral", "sliding_window": 2}))).unwrap();
+    assert!(mistral.windows.iter().all(|&window| window == 2), "{:?}", mistral.windows);
 }
