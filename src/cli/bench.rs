@@ -21,17 +21,22 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let context = u32::try_from(longest + 1).map_err(|_| Error::Usage(format!("{longest} tokens in one test")))?;
     if let Some(most) = options.model.context_tokens.filter(|&most| most < context) {
         return Err(Error::Usage(format!(
-            "--max-model-len: the longest test needs {context} tokens (one of them for an answer), got {most}"
+            "--max-model-len: the longest test of -p, -n and -d needs {context} tokens ({longest} and 1 for an answer), got {most}"
         )));
     }
     let files = load::files(&options.model)?;
-    let mut loaded = load::load(&files, &options.model, Some(context))?;
+    let mut loaded = load::load(&files, &options.model, Some(context)).map_err(|error| match error {
+        Error::Usage(text) if options.model.context_tokens.is_none() => Error::Usage(format!(
+            "{text} (the longest test of -p, -n and -d needs {context}: {longest} and 1 for an answer)"
+        )),
+        other => other,
+    })?;
     drop(files);
     let held = loaded.session.model().context_tokens();
     if held < context {
         let what = "smaller -p, -n and -d, or more --kv-memory";
         return Err(Error::Request(format!(
-            "the longest test needs {context} tokens (one of them for an answer), the context holds {held}: {what}"
+            "the longest test of -p, -n and -d needs {context} tokens ({longest} and 1 for an answer), the context holds {held}: {what}"
         )));
     }
     let mut out = Output::stdout();

@@ -10,7 +10,7 @@ use super::generate::{self, Finish, Request};
 use super::load::Loaded;
 use super::options::RunOptions;
 use super::output::Output;
-use super::run::{Stream, figures_line, message, never_empty};
+use super::run::{Stream, check_messages_fit, figures_line, message, never_empty};
 use super::{interrupt, say};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -42,6 +42,10 @@ pub(super) fn chat(
             Err(ReadlineError::Interrupted) => {
                 was_interrupted = true;
                 say("Ctrl-C again leaves");
+                continue;
+            }
+            Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                say("expected UTF-8, got other bytes: the line is ignored");
                 continue;
             }
             Err(error) => return Err(terminal_error(error)),
@@ -108,6 +112,7 @@ impl Talk<'_> {
 
     fn answer(&mut self) -> Result<bool> {
         let arrival = Clock::start();
+        check_messages_fit(&self.messages, self.tokenizer, self.loaded.session.model().context_tokens())?;
         let ids = never_empty(self.template.encode(self.tokenizer, &self.messages)?, self.tokenizer)?;
         let options = self.options;
         let request = Request {

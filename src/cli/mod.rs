@@ -38,28 +38,45 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use args::{Command, CommandLine, FetchArgs};
+
+/// Most characters of a line for people.
+const LINE_CHARS_MAX: usize = 2000;
 
 /// Runs the program with the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    let line = match CommandLine::try_parse_from(arguments()) {
+    let arguments = arguments();
+    if let Some(command) = later::help_of(&arguments) {
+        return failure(&later::error(&command));
+    }
+    let line = match CommandLine::try_parse_from(arguments) {
         Ok(line) => line,
-        Err(error) => {
-            // Help that nobody reads any more is no failure.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
-        }
+        Err(error) => return unparsed(error),
     };
     start_logs(line.verbose);
     match dispatch(&line.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_reader_gone(&error) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&format!("twostroke: {error}"));
-            ExitCode::from(error.exit_code())
+        Err(error) => failure(&error),
+    }
+}
+
+fn failure(error: &Error) -> ExitCode {
+    say(&format!("twostroke: {error}"));
+    ExitCode::from(error.exit_code())
+}
+
+/// Prints clap's error, or the help or version that was asked for.
+fn unparsed(error: clap::Error) -> ExitCode {
+    let error = later::without_hidden_tips(error);
+    match error.print().and_then(|()| std::io::stdout().flush()) {
+        // Help that nobody reads any more is no failure.
+        Err(source) if source.kind() != std::io::ErrorKind::BrokenPipe && !error.use_stderr() => {
+            failure(&Error::io("write", "standard output", source))
         }
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
     }
 }
 
@@ -95,7 +112,24 @@ fn arguments() -> Vec<OsString> {
 
 /// A line for people on standard error. Nobody listening there is no failure.
 fn say(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", printable(line));
+}
+
+/// One line of bounded length without control characters: what files say cannot steer the terminal.
+fn printable(line: &str) -> String {
+    let mut out = String::new();
+    for (count, c) in line.chars().enumerate() {
+        match c {
+            _ if count == LINE_CHARS_MAX => {
+                out.push('…');
+                break;
+            }
+            '\n' | '\t' => out.push(' '),
+            c if c.is_control() => out.extend(c.escape_default()),
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// Logs go to standard error: warnings, or what `-v` or `TWOSTROKE_LOG` asks for.
@@ -106,7 +140,15 @@ fn start_logs(verbose: u8) {
         2 => "warn,twostroke=debug",
         _ => "info,twostroke=trace",
     };
-    let filter = EnvFilter::try_from_env("TWOSTROKE_LOG").unwrap_or_else(|_| EnvFilter::new(by_flag));
+    let asked = std::env::var_os("TWOSTROKE_LOG").filter(|filter| !filter.is_empty());
+    let filter = asked.and_then(|filter| match EnvFilter::try_new(filter.to_string_lossy()) {
+        Ok(filter) => Some(filter),
+        Err(error) => {
+            say(&format!("TWOSTROKE_LOG: expected a filter such as twostroke=debug, got {filter:?}: {error}"));
+            None
+        }
+    });
+    let filter = filter.unwrap_or_else(|| EnvFilter::new(by_flag));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // Somebody who calls this as a library may have set logs up already.
     let _ = logs.with_ansi(std::io::stderr().is_terminal()).with_target(verbose > 1).try_init();

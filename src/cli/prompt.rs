@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use super::interrupt;
 use super::options::PromptSource;
 use crate::error::{Error, Result};
 use crate::limits::PROMPT_BYTES_MAX;
@@ -13,16 +14,20 @@ use crate::limits::PROMPT_BYTES_MAX;
 /// # Errors
 /// When it cannot be read, is longer than [`PROMPT_BYTES_MAX`], or is not UTF-8.
 pub(super) fn read(source: &PromptSource, raw: bool) -> Result<Option<String>> {
-    let text = match source {
-        PromptSource::Chat => return Ok(None),
-        PromptSource::Text(text) => return Ok(Some(text.clone())),
+    let text = interrupt::while_waiting(|| read_source(source))?;
+    Ok(text.map(|text| if raw || matches!(source, PromptSource::Text(_)) { text } else { without_last_newline(text) }))
+}
+
+fn read_source(source: &PromptSource) -> Result<Option<String>> {
+    match source {
+        PromptSource::Chat => Ok(None),
+        PromptSource::Text(text) => Ok(Some(text.clone())),
         PromptSource::File(path) => {
             let file = std::fs::File::open(path).map_err(|source| Error::io("open prompt", path, source))?;
-            read_text(file, &path.display().to_string())?
+            read_text(file, &path.display().to_string()).map(Some)
         }
-        PromptSource::Stdin => read_text(std::io::stdin().lock(), "stdin")?,
-    };
-    Ok(Some(if raw { text } else { without_last_newline(text) }))
+        PromptSource::Stdin => read_text(std::io::stdin().lock(), "stdin").map(Some),
+    }
 }
 
 fn read_text(from: impl Read, name: &str) -> Result<String> {
@@ -33,7 +38,7 @@ fn read_text(from: impl Read, name: &str) -> Result<String> {
     if bytes.len() > PROMPT_BYTES_MAX {
         return Err(Error::Request(format!("prompt: expected at most {most} bytes, got more ({name})")));
     }
-    utf8(bytes, "prompt", name)
+    utf8(bytes, "prompt", name).map(without_mark)
 }
 
 /// The text of `bytes`.
@@ -47,6 +52,14 @@ pub(super) fn utf8(bytes: Vec<u8>, op: &str, name: &str) -> Result<String> {
         let hint = "convert the text first, e.g. with iconv -t UTF-8";
         Error::Request(format!("{op}: expected UTF-8, got byte 0x{byte:02x} at offset {at}: {hint} ({name})"))
     })
+}
+
+/// The text without the byte order mark that some editors put in front of UTF-8.
+pub(super) fn without_mark(mut text: String) -> String {
+    if text.starts_with('\u{feff}') {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
+    text
 }
 
 fn without_last_newline(mut text: String) -> String {

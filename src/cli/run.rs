@@ -55,9 +55,17 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
         return chat::chat(&mut loaded, &tokenizer, &template, &options);
     };
     let arrival = Clock::start();
+    let context = loaded.session.model().context_tokens();
     let ids = match &template {
-        None => tokenizer.encode_raw(&text)?,
-        Some(template) => template.encode(&tokenizer, &messages(options.system.as_deref(), &text))?,
+        None => {
+            check_fits(tokenizer.fewest_tokens(&text), 1, context)?;
+            tokenizer.encode_raw(&text)?
+        }
+        Some(template) => {
+            let messages = messages(options.system.as_deref(), &text);
+            check_messages_fit(&messages, &tokenizer, context)?;
+            template.encode(&tokenizer, &messages)?
+        }
     };
     let ids = never_empty(ids, &tokenizer)?;
     one_answer(&mut loaded, &tokenizer, &options, &ids, arrival)
@@ -158,6 +166,36 @@ pub(super) fn figures_line(answer: &Answer, loaded: &Loaded) -> String {
     parts.push(loaded.adapter.clone());
     parts.push(loaded.tier.name().to_owned());
     parts.join(" | ")
+}
+
+/// Refuses a prompt whose length alone says that it cannot fit, before it is rendered or encoded.
+///
+/// # Errors
+/// When `fewest` prompt tokens and `answer` tokens exceed the context.
+pub(super) fn check_fits(fewest: u64, answer: u64, context_tokens: u32) -> Result<()> {
+    if fewest.saturating_add(answer) <= u64::from(context_tokens) {
+        return Ok(());
+    }
+    let answer = if answer == 0 { "" } else { " and 1 answer token" };
+    Err(Error::Request(format!(
+        "prompt too long: at least {fewest} prompt tokens{answer} exceed the context of {context_tokens} tokens"
+    )))
+}
+
+/// [`check_fits`] of a conversation. What the model said fitted when it was said, and templates may drop parts of it; they
+/// may also trim what others said.
+///
+/// # Errors
+/// As [`check_fits`].
+pub(super) fn check_messages_fit(messages: &[Message], tokenizer: &Tokenizer, context_tokens: u32) -> Result<()> {
+    let asked = messages.iter().filter(|message| message.role != "assistant");
+    let bound = |message: &Message| match &message.content {
+        Content::Text(text) => tokenizer.fewest_tokens(text.trim()),
+        _ => 0,
+    };
+    // A token may reach over the border of two messages.
+    let fewest = asked.map(|message| bound(message).saturating_sub(1)).sum::<u64>() + 1;
+    check_fits(fewest, 1, context_tokens)
 }
 
 /// A prompt without tokens becomes the beginning-of-sequence token.

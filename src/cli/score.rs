@@ -11,7 +11,7 @@ use super::args::ScoreArgs;
 use super::load::{self, Loaded};
 use super::options::ScoreOptions;
 use super::output::Output;
-use super::run::never_empty;
+use super::run::{check_fits, never_empty};
 use super::{interrupt, prompt};
 use crate::error::{Error, Result};
 use crate::format::model_files::Description;
@@ -67,11 +67,14 @@ pub(super) fn score(args: &ScoreArgs) -> Result<()> {
 }
 
 fn score_line(loaded: &mut Loaded, texts: &Texts<'_>, line: &str, top: usize) -> Result<Scored> {
-    let item: Item = serde_json::from_str(line).map_err(|error| {
-        Error::Request(format!("expected {{\"text\": \"...\"}} or {{\"ids\": [1, 2]}}, got: {error}"))
-    })?;
+    let wrong =
+        |got: &str| Error::Request(format!("expected {{\"text\": \"...\"}} or {{\"ids\": [1, 2]}}, got: {got}"));
+    if !line.trim_start().starts_with('{') {
+        return Err(wrong("no JSON object"));
+    }
+    let item: Item = serde_json::from_str(line).map_err(|error| wrong(&error.to_string()))?;
     let ids = match (item.text, item.ids) {
-        (Some(text), None) => texts.encode(&text)?,
+        (Some(text), None) => texts.encode(&text, loaded.session.model().context_tokens())?,
         (None, Some(ids)) if ids.is_empty() => {
             return Err(Error::Request("ids: expected at least one, got none".into()));
         }
@@ -104,7 +107,7 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    fn encode(&self, text: &str) -> Result<Vec<u32>> {
+    fn encode(&self, text: &str, context_tokens: u32) -> Result<Vec<u32>> {
         let tokenizer = match self.tokenizer.get() {
             Some(tokenizer) => tokenizer,
             None => {
@@ -112,6 +115,7 @@ impl Texts<'_> {
                 self.tokenizer.get_or_init(|| made)
             }
         };
+        check_fits(tokenizer.fewest_tokens(text), 0, context_tokens)?;
         never_empty(tokenizer.encode_raw(text)?, tokenizer)
     }
 }
@@ -129,7 +133,8 @@ impl Lines {
         if path == Path::new("-") {
             return Ok(Self { from: Box::new(std::io::stdin().lock()), name: "stdin".into(), number: 0 });
         }
-        let file = File::open(path).map_err(|source| Error::io("open input", path, source))?;
+        let file =
+            interrupt::while_waiting(|| File::open(path)).map_err(|source| Error::io("open input", path, source))?;
         Ok(Self { from: Box::new(BufReader::new(file)), name: path.display().to_string(), number: 0 })
     }
 
@@ -138,7 +143,7 @@ impl Lines {
         loop {
             let mut bytes = Vec::new();
             let mut bounded = (&mut self.from).take(PROMPT_BYTES_MAX as u64 + 1);
-            let got = bounded.read_until(b'\n', &mut bytes);
+            let got = interrupt::while_waiting(|| bounded.read_until(b'\n', &mut bytes));
             let got = got.map_err(|source| Error::io("read input", &self.name, source))?;
             if got == 0 {
                 return Ok(None);
@@ -148,6 +153,7 @@ impl Lines {
                 return Err(self.place(Error::Request(format!("expected at most {PROMPT_BYTES_MAX} bytes, got more"))));
             }
             let line = prompt::utf8(bytes, "text", "this line").map_err(|e| self.place(e))?;
+            let line = if self.number == 1 { prompt::without_mark(line) } else { line };
             if !line.trim().is_empty() {
                 return Ok(Some(line));
             }

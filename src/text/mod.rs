@@ -11,6 +11,7 @@
 pub mod chat;
 pub mod decode;
 mod end_tokens;
+mod fewest;
 mod from_gguf;
 mod from_json;
 mod guard;

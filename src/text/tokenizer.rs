@@ -5,6 +5,7 @@ use std::path::Path;
 use tokenizers::AddedToken;
 
 use super::decode::DeltaDecoder;
+use super::fewest::Fewest;
 use super::pipeline::{Pipeline, Section, Stages};
 use super::vocabulary::{Kind, Vocabulary};
 use super::{from_gguf, from_json};
@@ -16,6 +17,7 @@ pub struct Tokenizer {
     pipeline: Pipeline,
     vocabulary: Vocabulary,
     special: Special,
+    fewest: Fewest,
 }
 
 /// What a loader makes of a file.
@@ -53,7 +55,8 @@ impl Tokenizer {
         let Parts { stages, added, vocabulary, mut special } = parts;
         special.ends.sort_unstable();
         special.ends.dedup();
-        Ok(Self { pipeline: Pipeline::new(stages, added, vocabulary.len())?, vocabulary, special })
+        let fewest = Fewest::new(&stages, &added, &vocabulary);
+        Ok(Self { pipeline: Pipeline::new(stages, added, vocabulary.len())?, vocabulary, special, fewest })
     }
 
     /// Ids of a text as `run --raw` and `/v1/completions` encode it: control tokens in it are parsed, and BOS or EOS added
@@ -106,6 +109,19 @@ impl Tokenizer {
     #[must_use]
     pub fn vocab_size(&self) -> u32 {
         self.vocabulary.len()
+    }
+
+    /// Most bytes of text that one token stands for, control tokens included.
+    #[must_use]
+    pub fn longest_token_bytes(&self) -> usize {
+        self.fewest.longest()
+    }
+
+    /// Tokens that a text needs at least, told from its length without encoding it; 0 where this tokenizer allows no such
+    /// bound.
+    #[must_use]
+    pub fn fewest_tokens(&self, text: &str) -> u64 {
+        self.fewest.tokens(text)
     }
 
     /// Control tokens by text, in the order of their ids.

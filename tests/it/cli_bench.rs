@@ -64,7 +64,7 @@ fn zero_leaves_a_test_out_in_every_format() {
 
 #[test]
 fn test_that_exceeds_the_model_is_refused() {
-    TinyModel::plain().run("bench", &["-p", "300", "-n", "0", "-r", "1"]).says(&["301", "256"]);
+    TinyModel::plain().run("bench", &["-p", "300", "-n", "0", "-r", "1"]).says(&["301", "256", "-p"]);
 }
 
 #[test]

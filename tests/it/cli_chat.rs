@@ -159,6 +159,9 @@ fn chat_goes_on_after_a_question_that_does_not_fit() {
     terminal.press(&format!("{}\r", "abcdefghij".repeat(12)));
     terminal.wait_for("context of 64 tokens");
     terminal.wait_for("> ");
+    terminal.keys.write_all(b"\xff\xfe\r").expect("the terminal takes keys");
+    terminal.wait_for("expected UTF-8");
+    terminal.wait_for("> ");
     terminal.press("/nonsense\r");
     terminal.wait_for("is no command");
     terminal.wait_for("> ");

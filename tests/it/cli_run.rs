@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::cli_program::{Ran, TinyModel, fields, ids, program, run};
+use crate::cli_program::{Ran, TinyModel, fields, ids, program, run, run_with};
 use crate::model_writer::{Meta, TinyLlama};
 
 const RAW: [&str; 4] = ["--raw", "--temperature", "0", "--ignore-eos"];
@@ -246,4 +246,44 @@ fn interrupt_stops_the_answer_and_prints_its_figures() {
     let (code, stderr) = stderr_of(child);
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("TTFT") && stderr.contains("cancelled"), "{stderr}");
+}
+
+#[test]
+fn a_huge_prompt_is_refused_by_its_length_with_both_numbers() {
+    let text = "the sea is wide ".repeat(1 << 20);
+    for more in [&["--raw"][..], &[]] {
+        let args = [&["run", "--model", "toy", "--device", "twin"], more].concat();
+        let clock = std::time::Instant::now();
+        run_with(&args, text.as_bytes()).expect(1).says(&["at least", "prompt tokens", "context of"]);
+        assert!(clock.elapsed().as_secs() < 30, "it was tokenised: {:?}", clock.elapsed());
+    }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_prompt() {
+    let model = TinyModel::plain();
+    let of = |stdin: &[u8]| {
+        let ran = model.run_with("run", &["--raw", "--json", "--max-tokens", "1"], stdin).expect(0);
+        ids(&ran.json()["prompt_ids"])
+    };
+    assert_eq!(of(b"\xef\xbb\xbfthe sea"), of(b"the sea"));
+}
+
+#[test]
+#[cfg(unix)]
+fn the_first_interrupt_ends_a_wait_for_input() {
+    let model = TinyModel::plain();
+    for (command, more) in [("run", &["--raw"][..]), ("score", &["--json", "-i", "-"])] {
+        let args = model.args(command, more);
+        let mut command = program(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let pipe = child.stdin.take();
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success());
+        let (code, stderr) = stderr_of(child);
+        assert_eq!(code, Some(130), "{args:?}: {stderr}");
+        drop(pipe);
+    }
 }

@@ -88,6 +88,7 @@ fn wrong_lines_exit_1_and_are_named() {
     check("{}", &["neither"]);
     check("{\"ids\": [1]", &["EOF"]);
     check("not JSON", &["text"]);
+    check("[\"the sea\", null]", &["no JSON object"]);
     check(&json!({ "ids": vec![5; 300] }).to_string(), &["300", "256"]);
     let ran = model.run_with("score", &JSON, b"{\"ids\": [5]}\n{\"text\": \"\xff\"}").expect(1);
     ran.says(&["stdin line 2", "UTF-8"]);

@@ -64,6 +64,8 @@ fn what_comes_later_exits_2_and_says_so() {
         "replay --dataset-name random",
         "sim --help",
         "trace summary t.jsonl",
+        "help serve",
+        "help run-batch",
     ] {
         check_usage(line, "not in this build yet");
     }
@@ -85,6 +87,40 @@ fn help_and_version_exit_0_and_name_nothing_that_comes_later() {
         }
     }
     assert!(run(&["--version"]).expect(0).stdout.starts_with("twostroke "));
+}
+
+#[test]
+fn tips_name_nothing_that_comes_later() {
+    for args in [&["run", "--top-kk", "5"][..], &["run", "--quantise", "a"], &["serv"], &["bench", "--kernel"]] {
+        let ran = run(args).expect(2);
+        for later in ["'--top-k'", "--quantize", "'serve'", "'--kernels'"] {
+            assert!(!ran.stderr.contains(later), "{}", ran.stderr);
+        }
+    }
+    run(&["run", "--promt", "a"]).expect(2).says(&["--prompt"]);
+}
+
+#[test]
+fn control_characters_of_a_message_are_spelled_and_long_ones_cut() {
+    let ran = run(&["run", "-p", "a", "--model", "a\u{1b}[31mb.gguf"]).expect(1);
+    assert!(!ran.stderr.contains('\u{1b}') && ran.stderr.contains("[31mb"), "{}", ran.stderr);
+    let long = "x".repeat(9000);
+    assert!(run(&["run", "-p", "a", "--model", &long]).expect(1).stderr.chars().count() < 2100);
+}
+
+#[test]
+fn a_log_filter_that_does_not_parse_is_named() {
+    let mut command = program(&["run", "-p", "a", "--model", "no-such.gguf"]);
+    let output = command.env("TWOSTROKE_LOG", "twostroke=louder=x").output().expect("the program runs");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("TWOSTROKE_LOG"), "{output:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn help_that_cannot_be_written_exits_1() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("it is there");
+    let output = program(&["--help"]).stdout(full).output().expect("the program runs");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
 }
 
 #[test]
