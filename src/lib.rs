@@ -37,8 +37,8 @@
 //!   K in fixed slices of blocks, keys in tiles of 32 within splits of 256 absolute positions, joined ascending.
 //! - **One list, two players.** The model never calls wgpu. What it records is played by the GPU and by the CPU twin, whose
 //!   kernels take the very params structs the shaders get; nothing can drift unseen.
-//! - **Activations are padded with zeros** to whole blocks of 32 along a row (`kernels::padded`), written once at creation;
-//!   shaders rely on it and never write the padding.
+//! - **Activations are padded with zeros** to whole blocks of 32 along a row (`kernels::padded`): buffers start as zeros, and
+//!   no shader writes anything else there, so that matmuls need no guard along K.
 //! - **Nothing outside is trusted.** File fields are checked before they size anything; driver errors, lost devices and
 //!   refused allocations arrive as [`error::Error`]. Our own numbers are asserted, in release too.
 //! - **No binding passes the device's limit**: weights are split by rows (`model::weights`), pools are capped, and more than

@@ -268,7 +268,7 @@ pub fn fold(workgroups: u64) -> [u32; 3] {
 }
 
 /// Row stride, in floats, of an activation buffer that feeds a matmul: whole blocks, so that shaders need no guard along K.
-/// The padding is zero from the start and never written.
+/// The padding is zero from the start, and no shader writes anything else there.
 #[must_use]
 pub const fn padded(dim: u32) -> u32 {
     dim.next_multiple_of(limits::BLOCK_WEIGHTS)
