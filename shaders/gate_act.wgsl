@@ -1,6 +1,4 @@
-// gate_act: out[r, i] = act(gate_up[r, i]) * gate_up[r, dim + i]
-//   silu(x) = x / (1 + exp(-x));  gelu_tanh(x) = 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3)
-//   (the second form has no cancellation where tanh comes near -1)
+// gate_act: out[r, i] = act(gate_up[r, i]) * gate_up[r, dim + i], for what a gated matmul could not do at once
 //
 // gate_up [rows, gate_up_stride] f32; out [rows, out_stride] f32
 // One workgroup of 64 owns 64 neighbouring elements of a row. Reads 8, writes 4 bytes an element.
@@ -22,6 +20,8 @@ struct Params {
 // [row_count, out_stride]
 @group(0) @binding(2) var<storage, read_write> out: array<f32>;
 
+{% include "shared/act" %}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let index = group.y * params.grid_x + group.x;
@@ -32,11 +32,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let gate = gate_up[row * params.gate_up_stride + i];
     let up = gate_up[row * params.gate_up_stride + params.dim + i];
-    var inner = gate;
-    if (params.gelu != 0u) {
-        inner = 2.0 * (0.7978846 * (gate + 0.044715 * gate * gate * gate));
-    }
-    // exp(88) is the last finite one; past it the quotient is 0 to the last normal bit.
-    let act = gate / (1.0 + exp(-max(inner, -88.0)));
-    out[row * params.out_stride + i] = act * up;
+    out[row * params.out_stride + i] = act(gate, params.gelu != 0u) * up;
 }

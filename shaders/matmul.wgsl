@@ -1,9 +1,9 @@
-// matmul: out[r, out_column + n] = bias[n] + sum_k x[r, k] * w[n, k]
+// matmul: y[r, n] = bias[n] + sum_k x[r, k] * w[n, k];  out[r, out_column + n] = {{ "act(y[r, n]) * y[r, columns + n]" if gated else "y[r, n]" }}
 //
 // x      [rows, x_stride] f32, zero from k to whole blocks of 32
-// w      packed [columns, k] {{ format }}, layout in src/kernels/layout.rs; dequantised in registers
+// w      packed [{{ "2 columns" if gated else "columns" }}, k] {{ format }}, layout in src/kernels/layout.rs; dequantised in registers
 // out    [rows, out_stride] f32
-// A lane owns {{ rows }} rows by {{ cols }} columns; a workgroup owns {{ rows }} rows by {{ lanes * cols }} columns: {{ lanes }} lanes side by side,
+// A lane owns {{ rows }} rows by {{ cols }} columns{{ ", half of them gates, half ups" if gated else "" }}; a workgroup owns {{ rows }} rows by {{ lanes * cols }} columns: {{ lanes }} lanes side by side,
 // {{ slices }} invocation(s) a column, each with its own K slices. Reads the weights once a row tile, x once a column tile.
 //
 // Canonical order, the same in every variant: K is cut into slices of slice_blocks blocks of 32. A block's codes are summed
@@ -13,7 +13,8 @@
 //
 // Ladder (lavapipe, kproto.md): plain register tile 2 GFLOP/s; x by one vec4 a row and block, broadcast in the subgroup: 26-33.
 {% from "shared/dequant" import code %}
-{% set group = 1 if cols == 1 else 4 %}
+{% set group = 1 if cols < 4 else 4 %}
+{% set own = cols // 2 if gated else cols %}
 {% set groups = cols // group %}
 {% set f = "f32" if group == 1 else "vec4<f32>" %}
 {% set zero = "0.0" if group == 1 else "vec4<f32>(0.0)" %}
@@ -31,18 +32,22 @@ struct Params {
     row_tiles: u32,
     tiles: u32,
     grid_x: u32,
+    gelu: u32,
+    pad0: u32,
+    pad1: u32,
+    pad2: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 // [group, block, vector, row in group]
-@group(0) @binding(1) var<storage, read> codes: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> codes: array<{{ "vec2<u64>" if long else "vec4<u32>" }}>;
 // [group, block, row in group]
 @group(0) @binding(2) var<storage, read> scales: array<u32>;
 // [group, block, row in group]
 @group(0) @binding(3) var<storage, read> high: array<u32>;
 // [rows, x_stride / 4]
 @group(0) @binding(4) var<storage, read> x: array<vec4<f32>>;
-// [bias_start + columns]
+// [bias_start + {{ "2 columns" if gated else "columns" }}]
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 // [rows, out_stride]
 @group(0) @binding(6) var<storage, read_write> out: array<f32>;
@@ -59,6 +64,10 @@ var<workgroup> x_sums: array<f32, {{ rows * 8 }}>;
 var<workgroup> slice_sums: array<f32, {{ slices * rows * cols * lanes }}>;
 {% endif %}
 
+{% if gated %}
+{% include "shared/act" %}
+{% endif %}
+
 @compute @workgroup_size({{ lanes }}, {{ slices }})
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -72,13 +81,13 @@ fn main(
         return;
     }
     let row0 = (tile % params.row_tiles) * {{ rows }}u;
-    let tile_column = (tile / params.row_tiles) * {{ lanes * cols }}u + local.x;
+    let tile_column = (tile / params.row_tiles) * {{ lanes * own }}u + local.x;
     let last_row = params.rows - 1u;
 {% for r in range(rows) %}
     let x_row{{ r }} = min(row0 + {{ r }}u, last_row) * params.x_stride_vectors;
 {% endfor %}
 {% for c in range(cols) %}
-    let column{{ c }} = min(tile_column + {{ c * lanes }}u, params.columns - 1u);
+    let column{{ c }} = min(tile_column + {{ c % own * lanes }}u, params.columns - 1u){{ " + params.columns" if c >= own else "" }};
     let plane{{ c }} = (column{{ c }} / 32u) * params.blocks * 32u + column{{ c }} % 32u;
     let codes{{ c }} = (column{{ c }} / 32u) * params.blocks * {{ 32 * vectors }}u + column{{ c }} % 32u;
 {% endfor %}
@@ -120,7 +129,13 @@ fn main(
 {% endif %}
 {% for c in range(cols) %}
 {% for v in range(vectors) %}
-            let v{{ c }}_{{ v }} = codes[codes{{ c }} + block * {{ 32 * vectors }}u + {{ 32 * v }}u];
+{% set at = "codes[codes" ~ c ~ " + block * " ~ 32 * vectors ~ "u + " ~ 32 * v ~ "u]" %}
+{% if long %}
+            let l{{ c }}_{{ v }} = {{ at }};
+            let v{{ c }}_{{ v }} = vec4<u32>(u32(l{{ c }}_{{ v }}.x), u32(l{{ c }}_{{ v }}.x >> 32u), u32(l{{ c }}_{{ v }}.y), u32(l{{ c }}_{{ v }}.y >> 32u));
+{% else %}
+            let v{{ c }}_{{ v }} = {{ at }};
+{% endif %}
 {% endfor %}
 {% if has_scales %}
             let scale{{ c }} = unpack2x16float(scales[plane{{ c }} + block * 32u]);
@@ -228,16 +243,19 @@ fn main(
 {% endfor %}
     }
 {% endif %}
-{% for c in range(cols) %}
+{% macro y(r, c) %}total{{ r }}_{{ c // group }}{% if group == 4 %}.{{ "xyzw"[c % 4] }}{% endif %} + add{{ c }}{% endmacro %}
+{% for c in range(own) %}
     if (tile_column + {{ c * lanes }}u < params.columns) {
-        var add{{ c }} = 0.0;
+{% for add in range(c, cols, own) %}
+        var add{{ add }} = 0.0;
         if (params.has_bias != 0u) {
-            add{{ c }} = bias[params.bias_start + column{{ c }}];
+            add{{ add }} = bias[params.bias_start + column{{ add }}];
         }
+{% endfor %}
         let to{{ c }} = params.out_column + column{{ c }};
 {% for r in range(rows) %}
         if (row0 + {{ r }}u <= last_row) {
-            out[(row0 + {{ r }}u) * params.out_stride + to{{ c }}] = total{{ r }}_{{ c // group }}{% if group == 4 %}.{{ "xyzw"[c % 4] }}{% endif %} + add{{ c }};
+            out[(row0 + {{ r }}u) * params.out_stride + to{{ c }}] = {% if gated %}act({{ y(r, c) }}, params.gelu != 0u) * ({{ y(r, c + own) }}){% else %}{{ y(r, c) }}{% endif %};
         }
 {% endfor %}
     }

@@ -58,7 +58,8 @@ fn json(listing: &Listing) -> Devices<'_> {
 }
 
 fn device(index: usize, capabilities: &Capabilities) -> Device<'_> {
-    let variants = variants::of_tier(capabilities.tier).into_iter().map(|kernel| kernel.spec().label);
+    let variants =
+        variants::of_tier(capabilities.tier, capabilities.int64()).into_iter().map(|kernel| kernel.spec().label);
     Device { index, capabilities, variants: variants.collect(), bandwidth_bytes_per_s: None, fma_per_s: None }
 }
 
@@ -83,6 +84,6 @@ fn text(index: usize, one: &Capabilities) -> String {
         limits.invocations,
         limits.workgroups,
         limits.storage_buffers,
-        variants::of_tier(one.tier).len(),
+        variants::of_tier(one.tier, one.int64()).len(),
     )
 }

@@ -97,6 +97,12 @@ impl Capabilities {
         self.kind == DeviceKind::Software
     }
 
+    /// Whether shaders of its best tier may use 64-bit integers.
+    #[must_use]
+    pub fn int64(&self) -> bool {
+        self.tier >= Tier::Subgroup && self.features.contains(&"shader-int64")
+    }
+
     pub(super) fn new(adapter: &wgpu::Adapter) -> Self {
         let (info, features, limits) = (adapter.get_info(), adapter.features(), adapter.limits());
         let lanes = subgroup_min_size(&info);
@@ -135,9 +141,10 @@ pub(super) fn subgroup_min_size(info: &wgpu::AdapterInfo) -> u32 {
     if metal { info.subgroup_min_size.max(limits::SUBGROUP_LANES_MIN) } else { info.subgroup_min_size }
 }
 
-const RELEVANT: [(&str, wgpu::Features); 6] = [
+const RELEVANT: [(&str, wgpu::Features); 7] = [
     ("timestamp-query", wgpu::Features::TIMESTAMP_QUERY),
     ("shader-f16", wgpu::Features::SHADER_F16),
+    ("shader-int64", wgpu::Features::SHADER_INT64),
     ("subgroup", wgpu::Features::SUBGROUP),
     ("cooperative-matrix", wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
     ("pipeline-cache", wgpu::Features::PIPELINE_CACHE),

@@ -104,7 +104,11 @@ impl<K: Program> GpuPlayer<K> {
     /// What variants suit this device.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        Plan { tier: self.device.tier, software: self.capabilities.software() }
+        Plan {
+            tier: self.device.tier,
+            software: self.capabilities.software(),
+            int64: self.device.features.contains(wgpu::Features::SHADER_INT64),
+        }
     }
 
     /// Gives the device back to the driver. Each later call says [`Error::DeviceLost`].

@@ -3,7 +3,7 @@
 //! | tier | features | limits |
 //! |---|---|---|
 //! | base | timestamps where there are any | WebGPU's defaults, also where the adapter has more: passing one is an error |
-//! | subgroup | subgroups of at least 8 lanes; f16 and timestamps where there are any | the adapter's buffer and binding sizes, else WebGPU's defaults |
+//! | subgroup | subgroups of at least 8 lanes; f16, 64-bit integers and timestamps where there are any | the adapter's buffer and binding sizes, else WebGPU's defaults |
 //! | matrix | – | not built yet |
 //!
 //! wgpu 30 reports what passes a limit, with one exception natively: workgroup memory. A test without a GPU measures each
@@ -87,7 +87,9 @@ pub(super) fn request(choice: TierChoice, offer: &Offer<'_>) -> Result<Request> 
     };
     let optional = match tier {
         Tier::Base => wgpu::Features::TIMESTAMP_QUERY,
-        Tier::Subgroup | Tier::Matrix => wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SHADER_F16,
+        Tier::Subgroup | Tier::Matrix => {
+            wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SHADER_F16 | wgpu::Features::SHADER_INT64
+        }
     };
     let mut request = Request { tier, features: offer.features & optional, limits: wgpu::Limits::default() };
     if tier >= Tier::Subgroup {
@@ -115,7 +117,7 @@ mod tests {
 
     fn check(choice: TierChoice, subgroups: bool, min_size: u32, expected: std::result::Result<Tier, &str>) {
         let limits = wgpu::Limits { max_buffer_size: 1 << 40, ..wgpu::Limits::default() };
-        let mut features = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SHADER_F16 | wgpu::Features::SHADER_INT64;
+        let mut features = wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SHADER_F16 | wgpu::Features::SHADER_F64;
         features.set(wgpu::Features::SUBGROUP, subgroups);
         let offer = Offer { name: "card", features, limits: &limits, subgroup_min_size: min_size };
         match (request(choice, &offer), expected) {
@@ -124,7 +126,7 @@ mod tests {
                 let base = tier == Tier::Base;
                 assert_eq!(request.limits == wgpu::Limits::default(), base, "only base stays at the default limits");
                 assert_eq!(request.features == wgpu::Features::TIMESTAMP_QUERY, base, "{:?}", request.features);
-                assert!(!request.features.contains(wgpu::Features::SHADER_INT64));
+                assert!(!request.features.contains(wgpu::Features::SHADER_F64));
             }
             (Err(error), Err(part)) => {
                 assert!(error.to_string().contains(part), "{error}");

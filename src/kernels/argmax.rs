@@ -36,6 +36,7 @@ pub(super) fn spec() -> Spec {
         params_fields: Params::FIELDS,
         invocations: INVOCATIONS,
         tier: Tier::Base,
+        int64: false,
     }
 }
 

@@ -177,7 +177,7 @@ pub fn record_prefill(
     tape.dispatch(kernel, &[q, k_pages, v_pages, tables, tiles, out], &params, grid);
 }
 
-/// Records decode attention over `tiles` tiles of one row each from `first_tile` on, and the join of their splits.
+/// Records decode attention over `tiles` tiles of one row each from `first_tile` on, and the join where there are splits.
 /// `splits` is the most splits of 256 positions that any of the rows has; `parts` holds
 /// `tiles * heads * splits * (head_dim + 2)` floats.
 #[allow(clippy::too_many_arguments, reason = "each is a quantity of its own that the caller has at hand")]
@@ -195,8 +195,11 @@ pub fn record_decode(
     let chunks = geometry.group().div_ceil(u32::from(shape.rows));
     let (params, grid) = params(shape, geometry, table_stride, first_tile, (tiles, chunks, splits));
     let kernel = Kernel::AttnDecode(Shape { capped: geometry.softcap > 0.0, ..shape });
-    let bindings = [buffers.q, buffers.k_pages, buffers.v_pages, buffers.tables, buffers.tiles, buffers.parts];
-    tape.dispatch(kernel, &bindings, &params, grid);
+    let Buffers { q, k_pages, v_pages, tables, tiles: tile_list, parts, out } = buffers;
+    tape.dispatch(kernel, &[q, k_pages, v_pages, tables, tile_list, parts, out], &params, grid);
+    if splits == 1 {
+        return;
+    }
 
     let pairs = u64::from(tiles) * u64::from(heads * head_dim / 2);
     let grid = fold(pairs.div_ceil(u64::from(MERGE_INVOCATIONS)));
@@ -210,7 +213,7 @@ pub fn record_decode(
         pairs: u32::try_from(pairs).expect("the output of a step fits 32 bits"),
         grid_x: grid[0],
     };
-    tape.dispatch(Kernel::AttnMerge, &[buffers.parts, buffers.tiles, buffers.out], &merge, grid);
+    tape.dispatch(Kernel::AttnMerge, &[parts, tile_list, out], &merge, grid);
 }
 
 /// Params and grid of (tiles, chunks, splits) workgroups.

@@ -72,6 +72,7 @@ pub(super) fn spec(format: BlockFormat) -> Spec {
         params_fields: Params::FIELDS,
         invocations: 32,
         tier: Tier::Base,
+        int64: false,
     }
 }
 

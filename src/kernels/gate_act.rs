@@ -73,6 +73,7 @@ pub(super) fn spec() -> Spec {
         params_fields: Params::FIELDS,
         invocations: 64,
         tier: Tier::Base,
+        int64: false,
     }
 }
 
@@ -88,11 +89,13 @@ pub(super) fn twin(params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
     for row in 0..p.row_count as usize {
         let from = row * p.gate_up_stride as usize;
         for i in 0..dim {
-            let (gate, up) = (gate_up[from + i], gate_up[from + dim + i]);
-            let inner =
-                if p.gelu == 0 { gate } else { 2.0 * (0.797_884_6_f32 * (gate + 0.044_715 * gate * gate * gate)) };
-            let act = gate / (1.0 + (-inner.max(-88.0)).exp());
-            out[row * p.out_stride as usize + i] = act * up;
+            out[row * p.out_stride as usize + i] = twin_act(gate_up[from + i], p.gelu != 0) * gate_up[from + dim + i];
         }
     }
+}
+
+/// The activation as the shaders compute it.
+pub(super) fn twin_act(gate: f32, gelu: bool) -> f32 {
+    let inner = if gelu { 2.0 * (0.797_884_6_f32 * (gate + 0.044_715 * gate * gate * gate)) } else { gate };
+    gate / (1.0 + (-inner.max(-88.0)).exp())
 }

@@ -1,5 +1,6 @@
 //! Activations times a packed weight matrix, dequantised on the way: GEMV for few rows, GEMM tiles for many.
 
+use super::gate_act::{self, Activation};
 use super::layout::{self, Packed, TwinPlanes};
 use super::plan::Plan;
 use super::{Access, Exchange, Kernel, Spec, Tape, Tier, floats, params_struct};
@@ -14,7 +15,7 @@ pub struct Shape {
     pub format: BlockFormat,
     /// Rows of activations a lane.
     pub rows: u8,
-    /// Columns (weight rows) a lane: 1, 4 or 8.
+    /// Columns (weight rows) a lane: 1, 2, 4 or 8.
     pub cols: u8,
     /// Lanes side by side over columns.
     pub lanes: u8,
@@ -22,9 +23,14 @@ pub struct Shape {
     pub slices: u8,
     /// Where activations come from.
     pub exchange: Exchange,
+    /// Codes are loaded as 64-bit words: half the loads, where a driver makes them one by one.
+    pub long: bool,
+    /// The columns are gates, then as many ups, and the output is [`Args::gate`] of one times the other.
+    pub gated: bool,
 }
 
-/// Arguments of a launch: `out[r, out_column + n] = bias[bias_start + n] + sum_k x[r, k] * w[n, k]`.
+/// Arguments of a launch: `y[r, n] = bias[bias_start + n] + sum_k x[r, k] * w[n, k]`, and `out[r, out_column + n]` is `y[r, n]`,
+/// or with a gate `act(y[r, n]) * y[r, weights.rows / 2 + n]`.
 #[derive(Debug, Clone, Copy)]
 pub struct Args {
     /// The weights.
@@ -45,6 +51,8 @@ pub struct Args {
     pub out_column: u32,
     /// Rows of activations.
     pub rows: u32,
+    /// The weights are gates, then as many ups; halves the columns of the output.
+    pub gate: Option<Activation>,
 }
 
 params_struct! {
@@ -62,6 +70,10 @@ params_struct! {
         row_tiles: u32,
         tiles: u32,
         grid_x: u32,
+        gelu: u32,
+        pad0: u32,
+        pad1: u32,
+        pad2: u32,
     }
 }
 
@@ -74,7 +86,7 @@ pub const fn slice_blocks(blocks: u32) -> u32 {
 
 /// Records the launch.
 pub fn record(tape: &mut Tape, plan: Plan, args: &Args) {
-    record_shape(tape, plan.matmul(args.weights.format, args.rows), args);
+    record_shape(tape, plan.matmul(args.weights.format, args.rows, args.gate.is_some()), args);
 }
 
 /// Records the launch with a given variant, for tests and experiments.
@@ -86,15 +98,19 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
     assert_eq!(shape.format, weights.format, "variant for another format");
     assert!(args.x_stride.is_multiple_of(BLOCK_WEIGHTS), "x_stride {} is not whole blocks", args.x_stride);
     assert!(args.x_stride >= weights.k, "x_stride {} below k {}", args.x_stride, weights.k);
-    assert!(args.out_column + weights.rows <= args.out_stride, "columns past the output's stride");
+    assert_eq!(shape.gated, args.gate.is_some(), "variant for another output");
+    assert!(args.gate.is_none() || weights.rows.is_multiple_of(2), "{} rows are not gates and ups", weights.rows);
+    let (columns, lane_columns) =
+        if shape.gated { (weights.rows / 2, shape.cols / 2) } else { (weights.rows, shape.cols) };
+    assert!(args.out_column + columns <= args.out_stride, "columns past the output's stride");
     let blocks = weights.k.div_ceil(BLOCK_WEIGHTS);
     let row_tiles = args.rows.div_ceil(u32::from(shape.rows));
-    let column_tiles = weights.rows.div_ceil(u32::from(shape.cols) * u32::from(shape.lanes));
+    let column_tiles = columns.div_ceil(u32::from(lane_columns) * u32::from(shape.lanes));
     let tiles = u64::from(row_tiles) * u64::from(column_tiles);
     let grid = super::fold(tiles);
     let params = Params {
         rows: args.rows,
-        columns: weights.rows,
+        columns,
         blocks,
         slice_blocks: slice_blocks(blocks),
         x_stride_vectors: args.x_stride / 4,
@@ -105,6 +121,10 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
         row_tiles,
         tiles: u32::try_from(tiles).expect("folded"),
         grid_x: grid[0],
+        gelu: u32::from(args.gate == Some(Activation::GeluTanh)),
+        pad0: 0,
+        pad1: 0,
+        pad2: 0,
     };
     let bias = args.bias.unwrap_or(weights.scales);
     let bindings = [weights.codes, weights.scales, weights.high, args.x, bias, args.out];
@@ -112,37 +132,41 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
 }
 
 /// The variant for `rows` rows of activations.
-pub(super) fn choose(plan: Plan, format: BlockFormat, rows: u32) -> Shape {
+pub(super) fn choose(plan: Plan, format: BlockFormat, rows: u32, gated: bool) -> Shape {
     let few = match rows {
         0 | 1 => 1,
         2 => 2,
         3 | 4 => 4,
         _ => 8,
     };
-    shape(plan, format, few)
+    shape(plan, format, few, gated)
 }
 
-fn shape(plan: Plan, format: BlockFormat, rows: u8) -> Shape {
+fn shape(plan: Plan, format: BlockFormat, rows: u8, gated: bool) -> Shape {
     let (cols, lanes, slices, exchange) = match (plan.software, plan.exchange(), rows) {
         // A software driver has a few wide cores: fat lanes. In a subgroup x is loaded once and broadcast; without one
         // every lane reads it, which beats workgroup memory twice on lavapipe and by a third on SwiftShader.
         (true, Exchange::Subgroup, _) => (8, 8, 1, Exchange::Subgroup),
         (true, _, _) => (8, 8, 1, Exchange::Storage),
         // A real GPU needs thousands of lanes: K slices side by side where there is one row.
-        (false, _, 1..=4) => (1, 16, 16, Exchange::Storage),
+        (false, _, 1..=4) => (if gated { 2 } else { 1 }, 16, 16, Exchange::Storage),
         (false, Exchange::Subgroup, _) => (4, 64, 1, Exchange::Subgroup),
         (false, _, _) => (4, 64, 1, Exchange::Workgroup),
     };
-    Shape { format, rows, cols, lanes, slices, exchange }
+    // lavapipe loads lane by lane, whatever the width: 64-bit words make a GEMV a tenth faster, and tiles no slower.
+    let long = plan.software && plan.int64 && rows == 1;
+    Shape { format, rows, cols, lanes, slices, exchange, long, gated }
 }
 
 /// All variants that [`choose`] can return.
 pub(super) fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
-    for tier in [Tier::Base, Tier::Subgroup] {
+    for (tier, int64) in [(Tier::Base, false), (Tier::Subgroup, false), (Tier::Subgroup, true)] {
         for software in [false, true] {
             for format in BlockFormat::ALL {
-                shapes.extend([1, 2, 4, 8].map(|rows| shape(Plan { tier, software }, format, rows)));
+                for gated in [false, true] {
+                    shapes.extend([1, 2, 4, 8].map(|rows| shape(Plan { tier, software, int64 }, format, rows, gated)));
+                }
             }
         }
     }
@@ -150,17 +174,22 @@ pub(super) fn shapes() -> Vec<Shape> {
 }
 
 pub(super) fn spec(shape: Shape) -> Spec {
-    let Shape { format, rows, cols, lanes, slices, exchange } = shape;
+    let Shape { format, rows, cols, lanes, slices, exchange, long, gated } = shape;
     let exchange_name = match exchange {
         Exchange::Subgroup => "subgroup",
         Exchange::Workgroup => "workgroup",
         Exchange::Storage => "storage",
     };
     Spec {
-        label: format!("matmul_{}_r{rows}c{cols}_l{lanes}s{slices}_{exchange_name}", format.name()),
+        label: format!(
+            "matmul{}_{}_r{rows}c{cols}_l{lanes}s{slices}_{exchange_name}{}",
+            if gated { "_gated" } else { "" },
+            format.name(),
+            if long { "_long" } else { "" },
+        ),
         shader: "matmul",
         constants: minijinja::context! {
-            format => format.name(), rows, cols, lanes, slices, exchange => exchange_name,
+            format => format.name(), rows, cols, lanes, slices, exchange => exchange_name, long, gated,
             vectors => layout::code_vectors(format), has_scales => layout::has_scales(format),
             has_minimum => layout::has_minimum(format), has_high => layout::has_high(format),
         },
@@ -169,6 +198,7 @@ pub(super) fn spec(shape: Shape) -> Spec {
         params_fields: Params::FIELDS,
         invocations: u32::from(lanes) * u32::from(slices),
         tier: if exchange == Exchange::Subgroup { Tier::Subgroup } else { Tier::Base },
+        int64: long,
     }
 }
 
@@ -177,7 +207,8 @@ const TWIN_COLUMNS: usize = 8;
 
 pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
     let p = Params::read(params);
-    let columns_a_tile = u32::from(shape.cols) * u32::from(shape.lanes);
+    let gates = if shape.gated { 2 } else { 1 };
+    let columns_a_tile = u32::from(shape.cols) * u32::from(shape.lanes) / gates;
     assert!(grid[0] * grid[1] >= p.tiles && p.grid_x == grid[0], "grid {grid:?} for {} tiles", p.tiles);
     assert!(p.row_tiles * u32::from(shape.rows) >= p.rows, "rows not covered");
     assert!(p.tiles / p.row_tiles * columns_a_tile >= p.columns, "columns not covered");
@@ -192,31 +223,42 @@ pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u
     let x = floats(&inputs[3]);
     let bias = if p.has_bias == 0 { &[] } else { &floats(&inputs[4])[p.bias_start as usize..] };
     let columns = p.columns as usize;
-    let threads = thread_count(columns);
-    let share = columns.div_ceil(TWIN_COLUMNS).div_ceil(threads) * TWIN_COLUMNS;
-    let mut parts: Vec<Vec<f32>> = (0..threads).map(|_| Vec::new()).collect();
-    let work = |i: usize, part: &mut Vec<f32>| {
-        let range = (i * share).min(columns)..((i + 1) * share).min(columns);
-        *part = twin_columns(&planes, &p, x, bias, range);
-    };
-    if threads == 1 {
-        work(0, &mut parts[0]);
-    } else {
-        std::thread::scope(|scope| {
-            for (i, part) in parts.iter_mut().enumerate() {
-                scope.spawn(move || work(i, part));
-            }
-        });
-    }
+    let width = columns * gates as usize;
+    let y = twin_product(&planes, &p, x, bias, width);
     let out = super::floats_mut(&mut out[0]);
-    for (i, part) in parts.iter().enumerate() {
-        let first = i * share;
-        let width = ((i + 1) * share).min(columns).saturating_sub(first);
-        for (row, values) in part.chunks_exact(width.max(1)).enumerate() {
-            let to = row * p.out_stride as usize + p.out_column as usize + first;
-            out[to..to + width].copy_from_slice(values);
+    for (row, y) in y.chunks_exact(width).enumerate() {
+        let to = row * p.out_stride as usize + p.out_column as usize;
+        let (gate, up) = y.split_at(columns);
+        for (n, out) in out[to..to + columns].iter_mut().enumerate() {
+            *out = if shape.gated { gate_act::twin_act(gate[n], p.gelu != 0) * up[n] } else { gate[n] };
         }
     }
+}
+
+/// `[rows, width]`: all columns, shared between threads.
+fn twin_product(planes: &TwinPlanes<'_>, p: &Params, x: &[f32], bias: &[f32], width: usize) -> Vec<f32> {
+    let threads = thread_count(width);
+    let share = width.div_ceil(TWIN_COLUMNS).div_ceil(threads) * TWIN_COLUMNS;
+    let mut parts: Vec<Vec<f32>> = (0..threads).map(|_| Vec::new()).collect();
+    let range = |i: usize| (i * share).min(width)..((i + 1) * share).min(width);
+    let work = |i: usize, part: &mut Vec<f32>| *part = twin_columns(planes, p, x, bias, range(i));
+    if threads == 1 {
+        work(0, &mut parts[0]);
+        return parts.swap_remove(0);
+    }
+    std::thread::scope(|scope| {
+        for (i, part) in parts.iter_mut().enumerate() {
+            scope.spawn(move || work(i, part));
+        }
+    });
+    let mut out = vec![0.0; p.rows as usize * width];
+    for (i, part) in parts.iter().enumerate() {
+        let range = range(i);
+        for (row, values) in part.chunks_exact(range.len().max(1)).enumerate() {
+            out[row * width..][range.clone()].copy_from_slice(values);
+        }
+    }
+    out
 }
 
 fn thread_count(columns: usize) -> usize {

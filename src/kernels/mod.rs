@@ -211,6 +211,8 @@ pub struct Spec {
     pub invocations: u32,
     /// Least tier that can run it.
     pub tier: Tier,
+    /// Needs 64-bit integers too.
+    pub int64: bool,
 }
 
 impl Kernel {

@@ -11,11 +11,13 @@ pub struct Plan {
     pub tier: Tier,
     /// A software driver: few wide lanes instead of thousands of narrow ones.
     pub software: bool,
+    /// Shaders may use 64-bit integers (subgroup tier and above).
+    pub int64: bool,
 }
 
 impl Plan {
     /// The plan of the CPU twin, which plays every variant alike.
-    pub const TWIN: Self = Self { tier: Tier::Base, software: true };
+    pub const TWIN: Self = Self { tier: Tier::Base, software: true, int64: false };
 
     /// The exchange between lanes on this tier.
     #[must_use]
@@ -26,10 +28,10 @@ impl Plan {
         }
     }
 
-    /// Variant of the matmul for `rows` rows of activations.
+    /// Variant of the matmul for `rows` rows of activations; `gated` where it ends in an activation of the gate.
     #[must_use]
-    pub fn matmul(self, format: BlockFormat, rows: u32) -> matmul::Shape {
-        matmul::choose(self, format, rows)
+    pub fn matmul(self, format: BlockFormat, rows: u32, gated: bool) -> matmul::Shape {
+        matmul::choose(self, format, rows, gated)
     }
 
     /// Variant of prefill attention; `group` query heads share a KV head.

@@ -78,6 +78,7 @@ pub(super) fn spec() -> Spec {
         params_fields: Params::FIELDS,
         invocations: 64,
         tier: Tier::Base,
+        int64: false,
     }
 }
 

@@ -135,6 +135,7 @@ pub(super) fn spec(kv: KvType) -> Spec {
         params_fields: Params::FIELDS,
         invocations: INVOCATIONS,
         tier: Tier::Base,
+        int64: false,
     }
 }
 

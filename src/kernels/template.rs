@@ -19,6 +19,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("matmul", include_str!("../../shaders/matmul.wgsl")),
     ("rms_norm", include_str!("../../shaders/rms_norm.wgsl")),
     ("rope_kv", include_str!("../../shaders/rope_kv.wgsl")),
+    ("shared/act", include_str!("../../shaders/shared/act.wgsl")),
     ("shared/dequant", include_str!("../../shaders/shared/dequant.wgsl")),
     ("shared/attn", include_str!("../../shaders/shared/attn.wgsl")),
     ("shared/attn_rows", include_str!("../../shaders/shared/attn_rows.wgsl")),

@@ -17,10 +17,14 @@ pub fn all() -> Vec<Kernel> {
     kernels
 }
 
-/// The variants that a device of `tier` may run.
+/// The variants that a device of `tier` may run, with or without 64-bit integers in shaders.
 #[must_use]
-pub fn of_tier(tier: Tier) -> Vec<Kernel> {
-    all().into_iter().filter(|k| k.spec().tier <= tier).collect()
+pub fn of_tier(tier: Tier, int64: bool) -> Vec<Kernel> {
+    let may_run = |kernel: &Kernel| {
+        let spec = kernel.spec();
+        spec.tier <= tier && (int64 || !spec.int64)
+    };
+    all().into_iter().filter(may_run).collect()
 }
 
 const _: () = assert!(argmax::INVOCATIONS <= crate::limits::BASE_INVOCATIONS);

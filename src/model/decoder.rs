@@ -113,8 +113,7 @@ impl Model {
             self.record_linear(tape, batch, &layer.attn_out, (work.attn, sizes.attn), (work.delta, sizes.hidden));
             let delta = self.record_post_norm(tape, batch, layer.post_attn_norm);
             self.record_norm(tape, batch, work.x, Some(delta), layer.ffn_norm, work.normed);
-            self.record_linear(tape, batch, &layer.gate_up, (work.normed, sizes.hidden), (work.gate_up, sizes.gate_up));
-            self.record_gate_act(tape, batch);
+            self.record_gated(tape, batch, &layer.gate_up);
             self.record_linear(tape, batch, &layer.down, (work.act, sizes.act), (work.delta, sizes.hidden));
             added = Some(self.record_post_norm(tape, batch, layer.post_ffn_norm));
         }
@@ -193,21 +192,23 @@ impl Model {
 
     fn record_matmul(&self, tape: &mut Tape, linear: &Linear, x: (BufferId, u32), out: (BufferId, u32), rows: u32) {
         for part in &linear.parts {
-            matmul::record(
-                tape,
-                self.plan,
-                &matmul::Args {
-                    weights: part.packed,
-                    x: x.0,
-                    x_stride: x.1,
-                    bias: linear.bias,
-                    bias_start: part.column,
-                    out: out.0,
-                    out_stride: out.1,
-                    out_column: part.column,
-                    rows,
-                },
-            );
+            matmul::record(tape, self.plan, &matmul_args(linear, part, x, out, rows));
+        }
+    }
+
+    /// `act ← act(gate) * up`: at once where gate and up are one matrix, else their products first.
+    fn record_gated(&self, tape: &mut Tape, batch: &Batch, gate_up: &Linear) {
+        let (work, sizes) = (&self.work, &self.sizes);
+        let x = (work.normed, sizes.hidden);
+        match &gate_up.parts[..] {
+            [one] if one.packed.rows == 2 * self.config.intermediate => {
+                let args = matmul_args(gate_up, one, x, (work.act, sizes.act), row_count(batch));
+                matmul::record(tape, self.plan, &matmul::Args { gate: Some(self.config.activation), ..args });
+            }
+            _ => {
+                self.record_linear(tape, batch, gate_up, x, (work.gate_up, sizes.gate_up));
+                self.record_gate_act(tape, batch);
+            }
         }
     }
 
@@ -302,6 +303,21 @@ impl Model {
         if count > ids {
             tape.read(work.logits, u64::from(ids) * row_bytes, u64::from(count - ids) * row_bytes);
         }
+    }
+}
+
+fn matmul_args(linear: &Linear, part: &Part, x: (BufferId, u32), out: (BufferId, u32), rows: u32) -> matmul::Args {
+    matmul::Args {
+        weights: part.packed,
+        x: x.0,
+        x_stride: x.1,
+        bias: linear.bias,
+        bias_start: part.column,
+        out: out.0,
+        out_stride: out.1,
+        out_column: part.column,
+        rows,
+        gate: None,
     }
 }
 

@@ -78,6 +78,7 @@ impl Program for Toy {
             params_fields: &[("count", 0), ("step", 4), ("grid_x", 8), ("pad0", 12)],
             invocations: 1,
             tier: if self == Self::Subgroups { Tier::Subgroup } else { Tier::Base },
+            int64: false,
         }
     }
 

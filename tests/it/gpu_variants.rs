@@ -14,7 +14,7 @@ fn every_variant_compiles_on_each_driver() {
     let full = std::env::var_os("TWOSTROKE_FULL").is_some();
     for_each_adapter(|label, make_player| {
         let mut player: GpuPlayer = make_player(Options::default());
-        let all: Vec<Kernel> = variants::of_tier(player.tier());
+        let all: Vec<Kernel> = variants::of_tier(player.tier(), player.plan().int64);
         for kernel in all.iter().step_by(if full { 1 } else { STRIDE }) {
             // A driver that aborts the process leaves this as its last line.
             println!("{label}: {}", kernel.spec().label);

@@ -95,7 +95,7 @@ fn rows(seed: u64, rows_max: usize) -> Vec<Row> {
 fn shape(case: &Case, path: Path, lanes: u8, exchange: Exchange) -> Shape {
     use twostroke::kernels::{Tier, plan::Plan};
     let tier = if exchange == Exchange::Subgroup { Tier::Subgroup } else { Tier::Base };
-    let plan = Plan { tier, software: lanes == 8 };
+    let plan = Plan { tier, software: lanes == 8, int64: false };
     let Geometry { head_dim, .. } = case.geometry;
     match path {
         Path::Prefill | Path::Chunks(_) => plan.attn_prefill(case.kv, head_dim, case.geometry.group()),

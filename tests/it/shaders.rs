@@ -33,7 +33,9 @@ fn parse(kernel: Kernel) -> Parsed {
     let label = &spec.label;
     let module = naga::front::wgsl::parse_str(&wgsl)
         .unwrap_or_else(|e| panic!("{label}: {}\n{}", e.emit_to_string(&wgsl), numbered(&wgsl)));
-    let capabilities = if spec.tier >= Tier::Subgroup { BASE | Capabilities::SUBGROUP } else { BASE };
+    let mut capabilities = BASE;
+    capabilities.set(Capabilities::SUBGROUP, spec.tier >= Tier::Subgroup);
+    capabilities.set(Capabilities::SHADER_INT64, spec.int64);
     let info = Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
         .unwrap_or_else(|e| panic!("{label}: {}", e.emit_to_string(&wgsl)));
@@ -161,7 +163,7 @@ fn texts_need_no_directive() {
 #[test]
 fn base_tier_has_every_op() {
     let ops = |tier: Tier| -> BTreeSet<&'static str> {
-        variants::of_tier(tier).into_iter().map(|kernel| kernel.spec().shader).collect()
+        variants::of_tier(tier, true).into_iter().map(|kernel| kernel.spec().shader).collect()
     };
     assert_eq!(ops(Tier::Base), ops(Tier::Subgroup));
 }

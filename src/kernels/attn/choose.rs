@@ -4,7 +4,7 @@ use minijinja::context;
 
 use super::{CLUSTER_LANES, Exchange, KvType, MERGE_INVOCATIONS, MergeParams, Params, Plan, Shape, Spec};
 use super::{MASKED, TANH_MAX};
-use crate::kernels::Access::{Read, Write};
+use crate::kernels::Access::{self, Read, Write};
 use crate::kernels::Tier;
 use crate::limits::{HEAD_DIM_MAX, HEAD_DIM_STEP, KEY_TILE_TOKENS, PAGE_TOKENS, SPLIT_TOKENS};
 
@@ -93,7 +93,7 @@ const fn width(own: u32) -> u32 {
     }
 }
 
-fn attn_spec(shape: Shape, shader: &'static str) -> Spec {
+fn attn_spec(shape: Shape, shader: &'static str, bindings: &'static [Access]) -> Spec {
     let (lanes, rows, head_dim) = (u32::from(shape.lanes), u32::from(shape.rows), u32::from(shape.head_dim));
     let clusters = lanes / CLUSTER_LANES;
     assert!(clusters > 0 && lanes == clusters * CLUSTER_LANES, "{lanes} lanes are not whole clusters");
@@ -123,20 +123,21 @@ fn attn_spec(shape: Shape, shader: &'static str) -> Spec {
             page_tokens => PAGE_TOKENS,
             xyzw => ["x", "y", "z", "w"],
         },
-        bindings: &[Read, Read, Read, Read, Read, Write],
+        bindings,
         params_bytes: Params::BYTES,
         params_fields: Params::FIELDS,
         invocations: lanes,
         tier: if subgroup { Tier::Subgroup } else { Tier::Base },
+        int64: false,
     }
 }
 
 pub(in crate::kernels) fn prefill_spec(shape: Shape) -> Spec {
-    attn_spec(shape, "attn_prefill")
+    attn_spec(shape, "attn_prefill", &[Read, Read, Read, Read, Read, Write])
 }
 
 pub(in crate::kernels) fn decode_spec(shape: Shape) -> Spec {
-    attn_spec(shape, "attn_decode")
+    attn_spec(shape, "attn_decode", &[Read, Read, Read, Read, Read, Write, Write])
 }
 
 pub(in crate::kernels) fn merge_spec() -> Spec {
@@ -153,5 +154,6 @@ pub(in crate::kernels) fn merge_spec() -> Spec {
         params_fields: MergeParams::FIELDS,
         invocations: MERGE_INVOCATIONS,
         tier: Tier::Base,
+        int64: false,
     }
 }

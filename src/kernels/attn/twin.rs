@@ -206,10 +206,10 @@ fn attend(
     params: &[u8],
     grid: [u32; 3],
     mem: &mut [Vec<u32>],
-    mut finish: impl FnMut(&Params, &Job, &dyn Fn(u32) -> Vec<State>, &mut [f32]),
+    mut finish: impl FnMut(&Params, &Job, &dyn Fn(u32) -> Vec<State>, &mut [Vec<u32>]),
 ) {
     let params = Params::read(params);
-    let [q, k, v, tables, tiles, out] = mem else { panic!("attention has 6 bindings, not {}", mem.len()) };
+    let [q, k, v, tables, tiles, outputs @ ..] = mem else { panic!("attention reads 5 bindings of {}", mem.len()) };
     let pages = Pages {
         kv: shape.kv,
         units: usize::from(shape.head_dim) / STEP,
@@ -222,14 +222,15 @@ fn attend(
     assert!(grid[0] == params.grid_x && grid[0] * grid[1] >= params.workgroups, "grid {grid:?}");
     for job in (0..params.workgroups).filter_map(|index| job(shape, &params, index, bytemuck::cast_slice(tiles))) {
         let split = |split| walk_split(shape, &params, &pages, &job, floats(q), split);
-        finish(&params, &job, &split, floats_mut(out));
+        finish(&params, &job, &split, outputs);
     }
 }
 
 /// Twin of `attn_prefill`.
 pub(in crate::kernels) fn prefill_twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
     let head_dim = usize::from(shape.head_dim);
-    attend(shape, params, grid, mem, |params, job, split, out| {
+    attend(shape, params, grid, mem, |params, job, split, outputs| {
+        let out = floats_mut(&mut outputs[0]);
         let mut sums = vec![State::new(head_dim); job.queries.len()];
         for at in job.first / SPLIT_TOKENS..=job.last / SPLIT_TOKENS {
             for (sum, part) in sums.iter_mut().zip(split(at)) {
@@ -246,11 +247,20 @@ pub(in crate::kernels) fn prefill_twin(shape: Shape, params: &[u8], grid: [u32; 
 /// Twin of `attn_decode`.
 pub(in crate::kernels) fn decode_twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
     let head_dim = usize::from(shape.head_dim);
-    attend(shape, params, grid, mem, |params, job, split, parts| {
+    attend(shape, params, grid, mem, |params, job, split, outputs| {
+        let [parts, out] = outputs else { panic!("decode attention writes 2 bindings, not {}", outputs.len()) };
+        let (parts, out) = (floats_mut(parts), floats_mut(out));
         if job.split < job.first / SPLIT_TOKENS || job.split > job.last / SPLIT_TOKENS {
             return;
         }
         for (query, part) in job.queries.iter().zip(split(job.split)) {
+            if params.splits == 1 {
+                let mut sum = State::new(head_dim);
+                sum.join(part.m, part.l, &part.o);
+                let at = query.row * params.out_stride as usize + query.head * head_dim;
+                (0..head_dim).for_each(|d| out[at + d] = sum.output(d));
+                continue;
+            }
             let row = job.tile_at * params.heads as usize + query.head;
             let at = (row * params.splits as usize + job.split as usize) * (head_dim + 2);
             parts[at..at + head_dim].copy_from_slice(&part.o);
