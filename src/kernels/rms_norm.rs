@@ -97,19 +97,22 @@ pub(super) fn twin(params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
                 x[from..from + stride].copy_from_slice(&h);
             }
         }
-        let mut sums = [0.0_f32; LANES];
-        for (i, v) in h.chunks_exact(4).enumerate() {
-            v.iter().for_each(|h| sums[i % LANES] += h * h);
-        }
-        let mut half = LANES / 2;
-        while half > 0 {
-            (0..half).for_each(|lane| sums[lane] += sums[lane + half]);
-            half /= 2;
-        }
-        #[allow(clippy::cast_precision_loss, reason = "the shader does the same")]
-        let factor = 1.0 / (sums[0] / p.dim as f32 + p.eps).sqrt();
-        for (i, o) in out[row * stride..(row + 1) * stride].iter_mut().enumerate() {
-            *o = h[i] * factor * weight[i.min(p.dim as usize - 1)];
-        }
+        out[row * stride..(row + 1) * stride].copy_from_slice(&twin_row(&h, weight, p.dim, p.eps));
     }
+}
+
+/// The norm of one row, padded to whole blocks, in the shaders' order.
+pub(super) fn twin_row(h: &[f32], weight: &[f32], dim: u32, eps: f32) -> Vec<f32> {
+    let mut sums = [0.0_f32; LANES];
+    for (i, v) in h.chunks_exact(4).enumerate() {
+        v.iter().for_each(|h| sums[i % LANES] += h * h);
+    }
+    let mut half = LANES / 2;
+    while half > 0 {
+        (0..half).for_each(|lane| sums[lane] += sums[lane + half]);
+        half /= 2;
+    }
+    #[allow(clippy::cast_precision_loss, reason = "the shader does the same")]
+    let factor = 1.0 / (sums[0] / dim as f32 + eps).sqrt();
+    h.iter().enumerate().map(|(i, h)| h * factor * weight[i.min(dim as usize - 1)]).collect()
 }

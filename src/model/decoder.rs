@@ -8,7 +8,8 @@
 //! logits ← norm(x[wanted rows]) · Whead
 //! ```
 //!
-//! Additions to `x` ride in the norm that follows them.
+//! Additions to `x` ride in the product before them, or, where that is normed, in the norm that follows. A lone row is normed
+//! inside the products that read it, where launches are dear.
 
 use super::Model;
 use super::batch::Batch;
@@ -101,21 +102,18 @@ impl Model {
     pub(super) fn record_step(&self, tape: &mut Tape, batch: &Batch) {
         let (work, sizes) = (&self.work, &self.sizes);
         self.record_embed(tape, batch);
+        // What is still to be added to x, in models that norm it first.
         let mut added: Option<BufferId> = None;
         for (i, layer) in self.layers.iter().enumerate() {
-            self.record_norm(tape, batch, work.x, added, layer.attn_norm, work.normed);
-            self.record_linear(tape, batch, &layer.qkv, (work.normed, sizes.hidden), (work.qkv, sizes.qkv));
+            self.record_qkv(tape, batch, layer, added);
             self.record_rope_kv(tape, batch, i);
             if batch.map.is_empty() && i + 1 == self.layers.len() {
                 return; // pages are written, nobody asked for more
             }
             self.record_attn(tape, batch, i);
-            self.record_linear(tape, batch, &layer.attn_out, (work.attn, sizes.attn), (work.delta, sizes.hidden));
-            let delta = self.record_post_norm(tape, batch, layer.post_attn_norm);
-            self.record_norm(tape, batch, work.x, Some(delta), layer.ffn_norm, work.normed);
-            self.record_gated(tape, batch, &layer.gate_up);
-            self.record_linear(tape, batch, &layer.down, (work.act, sizes.act), (work.delta, sizes.hidden));
-            added = Some(self.record_post_norm(tape, batch, layer.post_ffn_norm));
+            added = self.record_residual(tape, batch, &layer.attn_out, (work.attn, sizes.attn), layer.post_attn_norm);
+            self.record_gated(tape, batch, layer, added);
+            added = self.record_residual(tape, batch, &layer.down, (work.act, sizes.act), layer.post_ffn_norm);
         }
         self.record_head(tape, batch, added);
     }
@@ -137,17 +135,15 @@ impl Model {
         }
     }
 
-    /// `out ← norm(x + delta)`, and `x ← x + delta`.
-    fn record_norm(
-        &self,
-        tape: &mut Tape,
-        batch: &Batch,
-        x: BufferId,
-        delta: Option<BufferId>,
-        weight: BufferId,
-        out: BufferId,
-    ) {
-        rms_norm::record(tape, &self.norm_args(x, delta, weight, out, None, row_count(batch)));
+    /// `normed ← norm(x + delta)`, and `x ← x + delta`; or the norm for matmuls to do on the way in.
+    fn record_norm(&self, tape: &mut Tape, batch: &Batch, delta: Option<BufferId>, weight: BufferId) -> Input {
+        let (config, work, sizes, rows) = (&self.config, &self.work, &self.sizes, row_count(batch));
+        if delta.is_none() && self.plan.norms_in_matmul(rows, sizes.hidden) {
+            let norm = matmul::Norm { weight, dim: config.hidden, eps: config.eps };
+            return Input { x: work.x, stride: sizes.hidden, norm: Some(norm) };
+        }
+        rms_norm::record(tape, &self.norm_args(work.x, delta, weight, work.normed, None, rows));
+        Input { x: work.normed, stride: sizes.hidden, norm: None }
     }
 
     fn norm_args(
@@ -175,38 +171,52 @@ impl Model {
         }
     }
 
-    /// What is to be added to `x`: `delta`, or its norm where the model has one.
-    fn record_post_norm(&self, tape: &mut Tape, batch: &Batch, weight: Option<BufferId>) -> BufferId {
-        match weight {
-            None => self.work.delta,
-            Some(weight) => {
-                self.record_norm(tape, batch, self.work.delta, None, weight, self.work.post);
-                self.work.post
+    fn record_qkv(&self, tape: &mut Tape, batch: &Batch, layer: &Layer, added: Option<BufferId>) {
+        let (work, sizes) = (&self.work, &self.sizes);
+        let input = self.record_norm(tape, batch, added, layer.attn_norm);
+        self.record_matmul(tape, &layer.qkv, input, (work.qkv, sizes.qkv), row_count(batch));
+    }
+
+    /// `x ← x + linear(from)`. In models that norm the sum's second part: its norm, which the caller adds.
+    fn record_residual(
+        &self,
+        tape: &mut Tape,
+        batch: &Batch,
+        linear: &Linear,
+        (x, stride): (BufferId, u32),
+        post_norm: Option<BufferId>,
+    ) -> Option<BufferId> {
+        let (work, sizes, rows) = (&self.work, &self.sizes, row_count(batch));
+        let input = Input { x, stride, norm: None };
+        let Some(weight) = post_norm else {
+            for part in &linear.parts {
+                let args = matmul_args(linear, part, input, (work.x, sizes.hidden), rows);
+                matmul::record(tape, self.plan, &matmul::Args { add: true, ..args });
             }
-        }
+            return None;
+        };
+        self.record_matmul(tape, linear, input, (work.delta, sizes.hidden), rows);
+        rms_norm::record(tape, &self.norm_args(work.delta, None, weight, work.post, None, rows));
+        Some(work.post)
     }
 
-    fn record_linear(&self, tape: &mut Tape, batch: &Batch, linear: &Linear, x: (BufferId, u32), out: (BufferId, u32)) {
-        self.record_matmul(tape, linear, x, out, row_count(batch));
-    }
-
-    fn record_matmul(&self, tape: &mut Tape, linear: &Linear, x: (BufferId, u32), out: (BufferId, u32), rows: u32) {
+    fn record_matmul(&self, tape: &mut Tape, linear: &Linear, x: Input, out: (BufferId, u32), rows: u32) {
         for part in &linear.parts {
             matmul::record(tape, self.plan, &matmul_args(linear, part, x, out, rows));
         }
     }
 
     /// `act ← act(gate) * up`: at once where gate and up are one matrix, else their products first.
-    fn record_gated(&self, tape: &mut Tape, batch: &Batch, gate_up: &Linear) {
-        let (work, sizes) = (&self.work, &self.sizes);
-        let x = (work.normed, sizes.hidden);
-        match &gate_up.parts[..] {
+    fn record_gated(&self, tape: &mut Tape, batch: &Batch, layer: &Layer, added: Option<BufferId>) {
+        let (work, sizes, rows) = (&self.work, &self.sizes, row_count(batch));
+        let input = self.record_norm(tape, batch, added, layer.ffn_norm);
+        match &layer.gate_up.parts[..] {
             [one] if one.packed.rows == 2 * self.config.intermediate => {
-                let args = matmul_args(gate_up, one, x, (work.act, sizes.act), row_count(batch));
+                let args = matmul_args(&layer.gate_up, one, input, (work.act, sizes.act), rows);
                 matmul::record(tape, self.plan, &matmul::Args { gate: Some(self.config.activation), ..args });
             }
             _ => {
-                self.record_linear(tape, batch, gate_up, x, (work.gate_up, sizes.gate_up));
+                self.record_matmul(tape, &layer.gate_up, input, (work.gate_up, sizes.gate_up), rows);
                 self.record_gate_act(tape, batch);
             }
         }
@@ -293,7 +303,8 @@ impl Model {
         let count = u32::try_from(batch.map.len()).expect("checked against the rows of logits");
         let map = Some(work.map);
         rms_norm::record(tape, &self.norm_args(work.x, added, self.head.norm, work.normed, map, count));
-        self.record_matmul(tape, &self.head.head, (work.normed, sizes.hidden), (work.logits, sizes.vocab), count);
+        let input = Input { x: work.normed, stride: sizes.hidden, norm: None };
+        self.record_matmul(tape, &self.head.head, input, (work.logits, sizes.vocab), count);
         let row_bytes = u64::from(sizes.vocab) * 4;
         let ids = batch.argmax_rows;
         if ids > 0 {
@@ -306,11 +317,19 @@ impl Model {
     }
 }
 
-fn matmul_args(linear: &Linear, part: &Part, x: (BufferId, u32), out: (BufferId, u32), rows: u32) -> matmul::Args {
+/// What a matmul reads.
+#[derive(Debug, Clone, Copy)]
+struct Input {
+    x: BufferId,
+    stride: u32,
+    norm: Option<matmul::Norm>,
+}
+
+fn matmul_args(linear: &Linear, part: &Part, input: Input, out: (BufferId, u32), rows: u32) -> matmul::Args {
     matmul::Args {
         weights: part.packed,
-        x: x.0,
-        x_stride: x.1,
+        x: input.x,
+        x_stride: input.stride,
         bias: linear.bias,
         bias_start: part.column,
         out: out.0,
@@ -318,6 +337,8 @@ fn matmul_args(linear: &Linear, part: &Part, x: (BufferId, u32), out: (BufferId,
         out_column: part.column,
         rows,
         gate: None,
+        norm: input.norm,
+        add: false,
     }
 }
 
