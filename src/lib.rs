@@ -14,7 +14,9 @@
 //! gpu                  the only layer that names wgpu: adapters, tiers, devices, pipelines, the player
 //! twin                 the CPU's player of the same recordings
 //! model                architecture as data, weights to buffers, the decoder as one function that records a step
+//! sched                integers in, integers out: admission, chunks, pages, the prompt cache, preemption
 //! engine               sessions: which tokens go into which step
+//! sim                  the same scheduler under faults and a clock that are not real
 //! cli                  the commands of the binary (native, feature `cli`)
 //! shaders/             one WGSL template an op, the same name as its file in kernels; shaders/shared for includes
 //! ```
@@ -56,5 +58,7 @@ pub mod kernels;
 pub mod limits;
 pub mod model;
 pub mod recording;
+pub mod sched;
+pub mod sim;
 pub mod text;
 pub mod twin;

@@ -58,6 +58,18 @@ pub const BATCHED_TOKENS_DEFAULT: u32 = 2048;
 pub const SEQS_DEFAULT: u32 = 256;
 /// Steps submitted ahead of the one that is read back.
 pub const STEPS_AHEAD: u32 = 1;
+/// Steps planned and not applied that the scheduler follows at most; a page in a browser needs three ahead.
+pub const STEPS_IN_FLIGHT_MAX: usize = 4;
+/// Prefill tokens that cost a step as much as one: the cost model rounds chunks up to it, and it is the smallest chunk.
+pub const PREFILL_TILE_TOKENS: u32 = 8;
+/// What a prefill step may be predicted to last while nobody decodes: how long a newcomer may have to wait for it.
+pub const LONE_STEP_NANOS: u64 = 500_000_000;
+/// Waiting requests that one step passes over because what they need is just being computed.
+pub const ADMISSIONS_DEFERRED_MAX: usize = 8;
+/// Evicted pages that are remembered, to tell why a prompt missed.
+pub const EVICTED_PAGES_MAX: usize = 1 << 14;
+/// Tenants without a request whose served tokens are remembered.
+pub const TENANTS_IDLE_MAX: usize = 1 << 12;
 /// Rows whose logits one step may return.
 pub const LOGIT_ROWS_MAX: u32 = 64;
 /// Default bound of the KV pool in bytes.
@@ -119,6 +131,8 @@ const _: () = assert!(METADATA_ITEMS_MAX >= 2 * VOCAB_MAX as u64, "tokens and me
 const _: () = assert!(PARAMS_BYTES_FIRST <= PARAMS_BYTES_MAX && PARAMS_BYTES_MAX <= BASE_BINDING_BYTES);
 const _: () = assert!(LOAD_CHUNK_BYTES <= STAGING_BYTES_MAX, "a loader's chunk is staged whole");
 const _: () = assert!(STEPS_AHEAD as usize + 1 < RECORDINGS_IN_FLIGHT_MAX);
+const _: () = assert!((STEPS_AHEAD as usize) < STEPS_IN_FLIGHT_MAX && STEPS_IN_FLIGHT_MAX < RECORDINGS_IN_FLIGHT_MAX);
+const _: () = assert!(PREFILL_TILE_TOKENS <= PAGE_TOKENS && PREFILL_TILE_TOKENS <= BATCHED_TOKENS_DEFAULT);
 const _: () =
     assert!(INTERMEDIATE_MAX as u64 * 4 * GROUP_ROWS as u64 <= BASE_BINDING_BYTES, "a row group is one binding");
 const _: () = assert!(HEADS_MAX * HEAD_DIM_MAX <= INTERMEDIATE_MAX, "heads side by side are no wider than an MLP");

@@ -154,6 +154,15 @@ fn special_things_are_named_only_where_they_belong() {
 }
 
 #[test]
+fn the_scheduler_knows_no_float_clock_or_hash_order() {
+    for file in files("src/sched", "rs") {
+        for word in ["f32", "f64", "clock", "Instant", "SystemTime", "HashMap", "HashSet"] {
+            assert!(!has_word(&file.code, word), "{} names {word}", file.path);
+        }
+    }
+}
+
+#[test]
 fn every_file_opens_with_what_it_is() {
     let mut bare = Vec::new();
     for file in files("src", "rs") {
