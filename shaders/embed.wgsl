@@ -1,6 +1,7 @@
 // embed: out[r, k] = scale * w[token(r) - first_token, k]
 //
-// rows   [rows] (token, position, slot, -)           which embedding row each row of the batch takes
+// rows   [rows] (token, position, slot, -)           which embedding row each row of the batch takes; 2^32 - 1: the token that
+//        history [slots, history_stride] holds for the row's slot and position, as sampled by an earlier step
 // w      packed [tokens, k] {{ format }}, layout in src/kernels/layout.rs
 // out    [rows, out_stride] f32
 // One workgroup owns one row; an invocation owns one block of 32 weights at a time. Rows whose token lies in another part
@@ -15,7 +16,7 @@ struct Params {
     out_stride: u32,
     grid_x: u32,
     scale: f32,
-    pad0: u32,
+    history_stride: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -29,6 +30,8 @@ struct Params {
 @group(0) @binding(4) var<storage, read> high: array<u32>;
 // [row_count, out_stride]
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
+// [slots, history_stride]
+@group(0) @binding(6) var<storage, read> history: array<u32>;
 
 @compute @workgroup_size(32)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -36,7 +39,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (row >= params.row_count) {
         return;
     }
-    let token = rows[row].x;
+    var token = rows[row].x;
+    if (token == {{ from_history }}u) {
+        token = history[rows[row].z * params.history_stride + rows[row].y];
+    }
     if (token < params.first_token || token - params.first_token >= params.token_count) {
         return;
     }

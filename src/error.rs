@@ -57,6 +57,9 @@ pub enum Error {
         /// Tokens the context holds.
         context_tokens: u64,
     },
+    /// Too much is waiting already; the same request may be taken later.
+    #[error("busy: {0}")]
+    Busy(String),
     /// The chat template raised, ran out of fuel or is not a template.
     #[error("chat template: {0}")]
     Template(String),

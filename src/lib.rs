@@ -15,8 +15,11 @@
 //! twin                 the CPU's player of the same recordings
 //! model                architecture as data, weights to buffers, the decoder as one function that records a step
 //! sched                integers in, integers out: admission, chunks, pages, the prompt cache, preemption
-//! engine               sessions: which tokens go into which step
-//! sim                  the same scheduler under faults and a clock that are not real
+//! engine               submit and poll: the loop around the scheduler; sampling; the events it tells of its work
+//! trace                the engine's events as files, for Perfetto and as figures
+//! load                 workloads: datasets, arrivals, replay against a target, statistics
+//! sim                  the same engine by a virtual clock on a device that only takes its time; faults
+//! server               what clients speak: OpenAI's bodies to requests, tokens to responses
 //! cli                  the commands of the binary (native, feature `cli`)
 //! shaders/             one WGSL template an op, the same name as its file in kernels; shaders/shared for includes
 //! ```
@@ -56,9 +59,12 @@ pub mod format;
 pub mod gpu;
 pub mod kernels;
 pub mod limits;
+pub mod load;
 pub mod model;
 pub mod recording;
 pub mod sched;
+pub mod server;
 pub mod sim;
 pub mod text;
+pub mod trace;
 pub mod twin;

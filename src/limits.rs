@@ -39,6 +39,8 @@ pub const PARAMS_STRIDE: u32 = 256;
 pub const SUBGROUP_LANES_MIN: u32 = 8;
 /// Smallest buffer: one `vec4<u32>`, so that any buffer can stand in for an unused binding.
 pub const BUFFER_BYTES_MIN: u64 = 16;
+/// Largest element of an array that a kernel binds; a buffer of this size can be bound to anything.
+pub const ELEMENT_BYTES_MAX: u64 = 256;
 /// Params of a usual step: first size of the uniform buffer that all launches of a recording share.
 pub const PARAMS_BYTES_FIRST: u64 = 256 << 10;
 /// Most params of one recording.
@@ -56,6 +58,12 @@ pub const READBACKS_FREE_MAX: usize = 4;
 pub const BATCHED_TOKENS_DEFAULT: u32 = 2048;
 /// Sequences in flight at once by default: vLLM's `max_num_seqs`.
 pub const SEQS_DEFAULT: u32 = 256;
+/// Requests that may wait.
+pub const QUEUE_MAX: usize = 1 << 16;
+/// Prompt tokens that may wait.
+pub const QUEUE_TOKENS_MAX: u64 = 1 << 28;
+/// Most sequences that can be asked for.
+pub const SEQS_MAX: u32 = 4096;
 /// Steps submitted ahead of the one that is read back.
 pub const STEPS_AHEAD: u32 = 1;
 /// Steps planned and not applied that the scheduler follows at most; a page in a browser needs three ahead.
@@ -72,6 +80,12 @@ pub const EVICTED_PAGES_MAX: usize = 1 << 14;
 pub const TENANTS_IDLE_MAX: usize = 1 << 12;
 /// Rows whose logits one step may return.
 pub const LOGIT_ROWS_MAX: u32 = 64;
+/// Rows of one step whose next token may be sampled; more decode in turns.
+pub const SAMPLED_ROWS_MAX: u32 = 256;
+/// Largest logprobs that a token may come with.
+pub const LOGPROBS_MAX: u32 = 20;
+/// Ids whose logits one request may bias.
+pub const LOGIT_BIAS_MAX: u32 = 1024;
 /// Default bound of the KV pool in bytes.
 pub const KV_BYTES_DEFAULT: u64 = 1 << 30;
 
@@ -119,6 +133,26 @@ pub const TEMPLATE_BYTES_MAX: usize = 16 << 20;
 /// Bytes of one prompt before it is tokenised.
 pub const PROMPT_BYTES_MAX: usize = 64 << 20;
 
+/// Bytes of one line of a trace; a step of [`BATCHED_TOKENS_DEFAULT`] rows takes 200 KB.
+pub const TRACE_LINE_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a workload's file; the largest ShareGPT is 670 MB.
+pub const DATASET_BYTES_MAX: u64 = 2 << 30;
+/// Requests of one replay, warm-ups included.
+pub const REPLAY_REQUESTS_MAX: u32 = 1 << 20;
+/// Prompt tokens that a replay holds in memory at once.
+pub const REPLAY_TOKENS_MAX: u64 = 1 << 28;
+
+/// Answers that one body may ask for, over all its prompts.
+pub const CHOICES_MAX: u32 = 128;
+/// Stop strings of one body.
+pub const STOP_STRINGS_MAX: usize = 16;
+/// Bytes of one stop string.
+pub const STOP_BYTES_MAX: usize = 1 << 10;
+/// Lines of a batch file that are read and not yet written: what finishes out of turn waits in memory for its own.
+pub const BATCH_LINES_OPEN_MAX: usize = 1 << 12;
+/// Lines of a batch file that are taken up between two steps: tokenising more would let the device wait.
+pub const BATCH_LINES_A_STEP: usize = 64;
+
 const _: () = assert!(PAGE_TOKENS.is_power_of_two());
 const _: () = assert!(KEY_TILE_TOKENS % PAGE_TOKENS == 0, "a key tile is whole pages");
 const _: () = assert!(SPLIT_TOKENS % KEY_TILE_TOKENS == 0, "a split is whole key tiles");
@@ -132,8 +166,11 @@ const _: () = assert!(PARAMS_BYTES_FIRST <= PARAMS_BYTES_MAX && PARAMS_BYTES_MAX
 const _: () = assert!(LOAD_CHUNK_BYTES <= STAGING_BYTES_MAX, "a loader's chunk is staged whole");
 const _: () = assert!(STEPS_AHEAD as usize + 1 < RECORDINGS_IN_FLIGHT_MAX);
 const _: () = assert!((STEPS_AHEAD as usize) < STEPS_IN_FLIGHT_MAX && STEPS_IN_FLIGHT_MAX < RECORDINGS_IN_FLIGHT_MAX);
+const _: () = assert!(CHOICES_MAX as usize <= QUEUE_MAX, "one body fits the queue");
+const _: () = assert!(BATCH_LINES_A_STEP <= BATCH_LINES_OPEN_MAX);
 const _: () = assert!(PREFILL_TILE_TOKENS <= PAGE_TOKENS && PREFILL_TILE_TOKENS <= BATCHED_TOKENS_DEFAULT);
 const _: () =
     assert!(INTERMEDIATE_MAX as u64 * 4 * GROUP_ROWS as u64 <= BASE_BINDING_BYTES, "a row group is one binding");
 const _: () = assert!(HEADS_MAX * HEAD_DIM_MAX <= INTERMEDIATE_MAX, "heads side by side are no wider than an MLP");
 const _: () = assert!(HIDDEN_MAX <= INTERMEDIATE_MAX);
+const _: () = assert!(CONTEXT_MAX as u64 <= REPLAY_TOKENS_MAX, "a replay holds at least one prompt of any model");

@@ -4,7 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use super::later::{LaterBench, LaterCommon, LaterRun, Rest};
+use super::batch_args::BatchArgs;
+use super::later::{LaterBench, LaterCommon, Rest};
+use super::replay_args::WorkloadArgs;
+use super::run_batch_args::RunBatchArgs;
+use super::sampling_args::SamplingArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -12,6 +16,7 @@ Examples:
   twostroke run -p \"Why is the sky blue?\"        one answer, streamed
   git diff | twostroke run --system \"Review it\"  a prompt from a pipe
   twostroke bench -p 512 -n 128                  prefill and decode speed, as llama-bench measures it
+  twostroke replay --num-prompts 32 --ignore-eos many requests at once: TTFT, TPOT, throughput
   twostroke devices                              what adapters there are and what they can do
 
 Without --model the default model is used (SmolLM2-135M-Instruct Q4_1, 98 MB); `twostroke fetch` gets it.
@@ -47,20 +52,21 @@ pub(super) enum Command {
     Score(ScoreArgs),
     /// Measure prefill and decode speed, with llama-bench's flags and fields
     Bench(BenchArgs),
+    /// Play a workload of many requests, with the flags, datasets and fields of vLLM's benchmark
+    Replay(ReplayArgs),
+    /// Play a workload in virtual time: what `replay` would measure on the machine of a cost model
+    Sim(SimArgs),
     /// List adapters, their limits, features and tiers
     Devices(DevicesArgs),
     /// Download a model into the cache and print its path
     Fetch(FetchArgs),
-    #[command(hide = true)]
-    RunBatch(Rest),
+    /// Look at a trace: convert it for Perfetto, or sum it up
+    #[command(subcommand)]
+    Trace(TraceCommand),
+    /// Answer a file of requests in OpenAI's batch format, all at once
+    RunBatch(RunBatchArgs),
     #[command(hide = true)]
     Serve(Rest),
-    #[command(hide = true)]
-    Replay(Rest),
-    #[command(hide = true)]
-    Sim(Rest),
-    #[command(hide = true)]
-    Trace(Rest),
 }
 
 /// Flags of all commands that load a model.
@@ -92,6 +98,9 @@ pub(super) struct ModelArgs {
     /// Seed of everything drawn at random (greedy answers draw nothing)
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
+    /// Write every arrival, step and finish to this file as JSON Lines; see `twostroke trace`
+    #[arg(long, value_name = "FILE")]
+    pub(super) trace: Option<PathBuf>,
     #[command(flatten)]
     pub(super) later: LaterCommon,
 }
@@ -165,9 +174,6 @@ pub(super) struct RunArgs {
     /// Most tokens of the answer; absent: the room left in the context
     #[arg(long, short = 'n', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) max_tokens: Option<u32>,
-    /// 0 is greedy: always the likeliest token
-    #[arg(long, value_name = "T", allow_hyphen_values = true)]
-    pub(super) temperature: Option<f32>,
     /// End the answer in front of this text; may be given several times
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(super) stop: Vec<String>,
@@ -177,10 +183,10 @@ pub(super) struct RunArgs {
     /// Print one JSON object instead of streaming text
     #[arg(long)]
     pub(super) json: bool,
+    #[command(flatten, next_help_heading = "Sampling")]
+    pub(super) sampling: SamplingArgs,
     #[command(flatten, next_help_heading = "Model and adapter")]
     pub(super) model: ModelArgs,
-    #[command(flatten)]
-    pub(super) later: LaterRun,
 }
 
 /// `score`.
@@ -237,6 +243,12 @@ pub(super) struct BenchArgs {
     /// The same as -o json
     #[arg(long, conflicts_with = "output")]
     pub(super) json: bool,
+    /// Streams side by side, each as the other flags say; the rate counts all of them
+    #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',')]
+    pub(super) parallel: Vec<String>,
+    /// Write the cost model of this machine, for `sim`
+    #[arg(long, value_name = "FILE")]
+    pub(super) fit: Option<PathBuf>,
     /// Measure from the first run on
     #[arg(long)]
     pub(super) no_warmup: bool,
@@ -259,6 +271,53 @@ pub(super) enum OutputArg {
     Csv,
 }
 
+/// `replay`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Latency counts from a request's planned arrival; a request waits for one of --max-concurrency places at its own expense.
+Ctrl-C stops the run and prints what is done.
+
+Examples:
+  twostroke replay --num-prompts 32 --random-input-len 256 --random-output-len 64 --ignore-eos
+  twostroke replay --dataset-name prefix_repetition --num-prompts 50 --request-rate 2 --json
+  twostroke replay --dataset-name mooncake --dataset-path trace.jsonl --length-scale 0.05 --trace t.jsonl")]
+pub(super) struct ReplayArgs {
+    #[command(flatten, next_help_heading = "Workload")]
+    pub(super) workload: WorkloadArgs,
+    /// A server to ask instead of the engine in this process
+    #[arg(long, hide = true, value_name = "URL")]
+    pub(super) url: Option<String>,
+    #[command(flatten, next_help_heading = "Batching")]
+    pub(super) batch: BatchArgs,
+    #[command(flatten, next_help_heading = "Model and adapter")]
+    pub(super) model: ModelArgs,
+}
+
+/// `sim`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The same scheduler and the same engine loop as in `replay`, over a device whose steps last what the cost model predicts.
+Same seed, same bytes. It takes all flags of `replay`. Those that choose an adapter or how K and V are stored change nothing:
+both are the cost model's. --model or --tokenizer only matters for texts (sharegpt); without one 4 bytes count as a token.
+
+Examples:
+  twostroke bench -p 0 -n 0 --fit machine.json
+  twostroke sim --cost-model machine.json --num-prompts 1000 --request-rate 3 --goodput ttft:500 tpot:80")]
+pub(super) struct SimArgs {
+    /// The machine, as `bench --fit` wrote it
+    #[arg(long, value_name = "FILE")]
+    pub(super) cost_model: PathBuf,
+    /// Pages of the KV pool, each of 16 tokens; absent: what --kv-memory holds
+    #[arg(long, visible_alias = "num-gpu-blocks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(u32::MAX / crate::limits::PAGE_TOKENS)))]
+    pub(super) num_gpu_blocks_override: Option<u32>,
+    #[command(flatten, next_help_heading = "Workload")]
+    pub(super) workload: WorkloadArgs,
+    #[command(flatten, next_help_heading = "Batching")]
+    pub(super) batch: BatchArgs,
+    #[command(flatten, next_help_heading = "Model")]
+    pub(super) model: ModelArgs,
+}
+
 /// `devices`.
 #[derive(Debug, Args)]
 pub(super) struct DevicesArgs {
@@ -278,4 +337,29 @@ pub(super) struct FetchArgs {
     /// hf:ORG/REPO[:FILE]; absent: the default model
     #[arg(value_name = "MODEL")]
     pub(super) model: Option<String>,
+}
+
+/// `trace`.
+#[derive(Debug, Subcommand)]
+pub(super) enum TraceCommand {
+    /// Convert a trace to the JSON that ui.perfetto.dev and chrome://tracing open: a track a request, a track of steps
+    #[command(after_help = "Example:\n  twostroke trace convert t.jsonl t.json")]
+    Convert {
+        /// The trace, JSON Lines
+        #[arg(value_name = "IN")]
+        input: PathBuf,
+        /// Where the JSON goes; a file that is there is replaced
+        #[arg(value_name = "OUT")]
+        output: PathBuf,
+    },
+    /// Latencies, cache hits, preemptions and steps of a trace
+    #[command(after_help = "Example:\n  twostroke trace summary t.jsonl --json | jq .ttft_ms.p99")]
+    Summary {
+        /// The trace, JSON Lines
+        #[arg(value_name = "IN")]
+        input: PathBuf,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
 }

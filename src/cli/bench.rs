@@ -1,15 +1,17 @@
 //! `bench`: prefill and decode rates, measured as llama-bench does. How they are printed is `bench_output`'s.
 
 use super::args::BenchArgs;
+use super::batch_args::BatchOptions;
 use super::bench_output::{self, BenchRow};
-use super::load::{self, Loaded};
 use super::options::{BenchOptions, BenchTest};
 use super::output::Output;
 use super::progress::Progress;
-use super::{interrupt, say};
-use crate::clock::Clock;
-use crate::engine::Session;
+use super::serving::{self, Serving};
+use super::{bench_fit, interrupt, load, say};
+use crate::engine::request::{Output as Made, Request};
+use crate::engine::serving::Engine;
 use crate::error::{Error, Result};
+use crate::sched::Policy;
 
 /// Runs the command.
 ///
@@ -24,16 +26,17 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
             "--max-model-len: the longest test of -p, -n and -d needs {context} tokens ({longest} and 1 for an answer), got {most}"
         )));
     }
+    let context = if options.fit.is_some() { context.max(bench_fit::CONTEXT_TOKENS) } else { context };
     let files = load::files(&options.model)?;
-    let mut loaded = load::load(&files, &options.model, Some(context)).map_err(|error| match error {
+    let mut serving = open(&files, &options, context).map_err(|error| match error {
         Error::Usage(text) if options.model.context_tokens.is_none() => Error::Usage(format!(
             "{text} (the longest test of -p, -n and -d needs {context}: {longest} and 1 for an answer)"
         )),
         other => other,
     })?;
     drop(files);
-    let held = loaded.session.model().context_tokens();
-    if held < context {
+    let held = serving.context_tokens;
+    if u64::from(held) < longest + 1 {
         let what = "smaller -p, -n and -d, or more --kv-memory";
         return Err(Error::Request(format!(
             "the longest test of -p, -n and -d needs {context} tokens ({longest} and 1 for an answer), the context holds {held}: {what}"
@@ -42,72 +45,109 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let mut out = Output::stdout();
     let mut table = bench_output::Table::new(options.output);
     table.begin(&mut out)?;
-    let mut random = Random { state: options.model.seed };
+    let mut random = Random { state: options.model.seed.unwrap_or(0) };
     for &test in &options.tests {
-        let samples_ns = measure(&mut loaded, test, &options, &mut random)?;
-        table.row(&mut out, &row(&loaded, test, samples_ns))?;
+        let samples_ns = measure(&mut serving, test, &options, &mut random)?;
+        table.row(&mut out, &row(&serving, test, samples_ns))?;
     }
     table.end(&mut out)?;
-    say(&format!("{} | {}", loaded.adapter, loaded.tier.name()));
+    if let Some(path) = &options.fit {
+        bench_fit::fit(&mut serving, path, &mut random)?;
+    }
+    say(&format!("{} | {}", serving.adapter, serving.tier.name()));
     Ok(())
 }
 
+fn open(files: &crate::format::model_files::ModelFiles, options: &BenchOptions, context: u32) -> Result<Serving> {
+    let slots = options.tests.iter().map(|test| test.n_parallel).max().unwrap_or(1);
+    let slots = if options.fit.is_some() { slots.max(bench_fit::SLOTS) } else { slots };
+    // Streams that run side by side are measured side by side: no chunk is held back for their sake.
+    let policy = Policy::Fcfs;
+    let batch = BatchOptions { policy, slots, ..BatchOptions::alone(options.model.trace.clone()) };
+    serving::open(files, &options.model, &batch, Some(context))
+}
+
 /// Nanoseconds of each repetition.
-fn measure(loaded: &mut Loaded, test: BenchTest, options: &BenchOptions, random: &mut Random) -> Result<Vec<u64>> {
+fn measure(serving: &mut Serving, test: BenchTest, options: &BenchOptions, random: &mut Random) -> Result<Vec<u64>> {
     let spinner = Progress::spinner(&format!("{} x {}", options.repetitions, bench_output::test_name(test)));
-    let session = &mut loaded.session;
+    let (engine, vocab) = (&mut serving.engine, serving.vocab);
     if options.warmup {
         let short = BenchTest { n_gen: test.n_gen.min(1), n_depth: 0, ..test };
-        session.truncate(0);
-        play(session, short, random)?;
+        play(engine, short, &[], vocab, random)?;
     }
-    session.truncate(0);
+    // What lies before each stream is computed once; its full pages are then in the cache.
+    let depth = random.ids(test.n_depth, vocab);
     if test.n_depth > 0 {
-        let ids = random.ids(test.n_depth, session.model().vocab());
-        session.prefill(&ids, &mut |_, _| interrupt::check())?;
+        run(engine, vec![Request { prompt: depth.clone(), max_tokens: Some(1), ..Request::default() }])?;
     }
     let mut samples = Vec::new();
     for _ in 0..options.repetitions {
-        session.truncate(test.n_depth as usize);
-        samples.push(play(session, test, random)?);
+        samples.push(play(engine, test, &depth, vocab, random)?);
     }
     drop(spinner);
     Ok(samples)
 }
 
-/// Plays prompt and generation of a test behind what the session holds; returns nanoseconds. As in llama-bench the generated
-/// tokens are drawn at random beforehand, so that models that fall into a loop are measured like others.
-fn play(session: &mut Session, test: BenchTest, random: &mut Random) -> Result<u64> {
-    let vocab = session.model().vocab();
-    let prompt = random.ids(test.n_prompt, vocab);
-    let generated = random.ids(test.n_gen, vocab);
-    let clock = Clock::start();
-    if !prompt.is_empty() {
-        session.prefill(&prompt, &mut |_, _| interrupt::check())?;
-    }
-    for id in generated {
-        session.decode(id)?;
+/// Plays a test's streams side by side behind `depth`; returns nanoseconds: from the start, or where nothing is prefilled, from
+/// the last stream's first token.
+fn play(engine: &mut Engine, test: BenchTest, depth: &[u32], vocab: u32, random: &mut Random) -> Result<u64> {
+    let stream = |random: &mut Random| {
+        let mut prompt = depth.to_vec();
+        // Something must be there to go on from.
+        let own = if depth.is_empty() && test.n_prompt == 0 { 1 } else { test.n_prompt };
+        prompt.extend(random.ids(own, vocab));
+        Request { prompt, max_tokens: Some(test.n_gen + 1), ..Request::default() }
+    };
+    let requests = (0..test.n_parallel).map(|_| stream(random)).collect();
+    let times = run(engine, requests)?;
+    let end = times.iter().map(|time| time.last).max().unwrap_or(0);
+    let first = times.iter().map(|time| time.first).max().unwrap_or(0);
+    let start = times.iter().map(|time| time.start).min().unwrap_or(0);
+    Ok(end - if test.n_prompt == 0 { first } else { start })
+}
+
+/// When a stream began, had its first token and its last, by the engine's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
+    start: u64,
+    first: u64,
+    last: u64,
+}
+
+/// Runs requests side by side to their end; end tokens do not end them.
+pub(super) fn run(engine: &mut Engine, requests: Vec<Request>) -> Result<Vec<Times>> {
+    let start = engine.now_nanos();
+    let ids = requests.into_iter().map(|request| engine.submit(request)).collect::<Result<Vec<_>>>()?;
+    let mut times = vec![Times { start, first: 0, last: 0 }; ids.len()];
+    while !engine.idle() {
+        engine.wait()?;
+        while let Some(made) = engine.next_output() {
+            let Made::Token { id, token } = made else { continue };
+            let Some(at) = ids.iter().position(|&other| other == id) else { continue };
+            let time = &mut times[at];
+            time.first = if time.first == 0 { token.nanos } else { time.first };
+            time.last = token.nanos;
+        }
         interrupt::check()?;
     }
-    Ok(clock.nanos())
+    Ok(times)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-fn row<'a>(loaded: &'a Loaded, test: BenchTest, samples_ns: Vec<u64>) -> BenchRow<'a> {
-    let tokens = f64::from(test.n_prompt) + f64::from(test.n_gen);
+fn row<'a>(serving: &'a Serving, test: BenchTest, samples_ns: Vec<u64>) -> BenchRow<'a> {
+    let tokens = (f64::from(test.n_prompt) + f64::from(test.n_gen)) * f64::from(test.n_parallel);
     let samples_ts: Vec<f64> = samples_ns.iter().map(|&ns| tokens * 1e9 / ns.max(1) as f64).collect();
-    let model = loaded.session.model();
     let count = samples_ns.len().max(1) as u64;
     BenchRow {
-        model_type: model.type_name(),
-        model_size: model.file_bytes(),
-        model_n_params: model.params(),
+        model_type: serving.type_name.clone(),
+        model_size: serving.file_bytes,
+        model_n_params: serving.params,
         n_prompt: test.n_prompt,
         n_gen: test.n_gen,
         n_depth: test.n_depth,
-        n_parallel: 1,
-        adapter: &loaded.adapter,
-        tier: loaded.tier.name(),
+        n_parallel: test.n_parallel,
+        adapter: &serving.adapter,
+        tier: serving.tier.name(),
         avg_ns: samples_ns.iter().sum::<u64>() / count,
         avg_ts: mean(&samples_ts),
         stddev_ts: standard_deviation(&samples_ts),
@@ -115,7 +155,7 @@ fn row<'a>(loaded: &'a Loaded, test: BenchTest, samples_ns: Vec<u64>) -> BenchRo
         pct_flops: None,
         samples_ns,
         samples_ts,
-        backend: &loaded.backend,
+        backend: &serving.backend,
     }
 }
 
@@ -136,12 +176,12 @@ fn standard_deviation(values: &[f64]) -> f64 {
 }
 
 /// splitmix64: token ids that are the same for the same seed.
-struct Random {
+pub(super) struct Random {
     state: u64,
 }
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -149,7 +189,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn ids(&mut self, count: u32, vocab: u32) -> Vec<u32> {
+    pub(super) fn ids(&mut self, count: u32, vocab: u32) -> Vec<u32> {
         let below = |x: u64| u32::try_from(x % u64::from(vocab)).expect("below a u32");
         (0..count).map(|_| below(self.next())).collect()
     }

@@ -115,7 +115,8 @@ pub(super) fn test_name(test: BenchTest) -> String {
         (0, n) => format!("tg{n}"),
         (p, n) => format!("pp{p}+tg{n}"),
     };
-    if test.n_depth > 0 { format!("{name} @ d{}", test.n_depth) } else { name }
+    let name = if test.n_depth > 0 { format!("{name} @ d{}", test.n_depth) } else { name };
+    if test.n_parallel > 1 { format!("{name} x {}", test.n_parallel) } else { name }
 }
 
 fn cell(text: &str, width: i32) -> String {
@@ -140,7 +141,12 @@ fn markdown_row(row: &BenchRow<'_>) -> String {
     let size =
         if bytes < gib { format!("{:.2} MiB", bytes / 1024.0 / 1024.0) } else { format!("{:.2} GiB", bytes / gib) };
     let params = if params < 1e9 { format!("{:.2} M", params / 1e6) } else { format!("{:.2} B", params / 1e9) };
-    let test = test_name(BenchTest { n_prompt: row.n_prompt, n_gen: row.n_gen, n_depth: row.n_depth });
+    let test = test_name(BenchTest {
+        n_prompt: row.n_prompt,
+        n_gen: row.n_gen,
+        n_depth: row.n_depth,
+        n_parallel: row.n_parallel,
+    });
     let rate = format!("{:.2} ± {:.2}", row.avg_ts, row.stddev_ts);
     let texts = [row.model_type.as_str(), &size, &params, row.backend, &test, &rate];
     let cells: String = texts.iter().zip(COLUMNS).map(|(text, (_, width))| cell(text, width)).collect();

@@ -1,16 +1,16 @@
-//! The interactive chat: one session whose KV grows from turn to turn.
+//! The interactive chat, whose KV grows from turn to turn.
 //!
-//! Each turn the whole conversation is rendered and encoded anew; what the session already holds of these ids is not
-//! computed again. That is right whatever a template does to earlier turns, and for most it leaves only the new ids.
+//! Each turn the whole conversation is rendered and encoded anew; full pages of it are found in the prompt cache. That is right
+//! whatever a template does to earlier turns, and for most it leaves only the new ids and less than a page of old ones.
 
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
 use super::generate::{self, Finish, Request};
-use super::load::Loaded;
 use super::options::RunOptions;
 use super::output::Output;
 use super::run::{Stream, check_messages_fit, figures_line, message, never_empty};
+use super::serving::Serving;
 use super::{interrupt, say};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -24,14 +24,23 @@ const HELP: &str = "/clear forgets the conversation, /exit or Ctrl-D leaves; Ctr
 /// # Errors
 /// What ends the conversation: the adapter's or the terminal's failures, not a prompt that does not fit.
 pub(super) fn chat(
-    loaded: &mut Loaded,
+    loaded: &mut Serving,
     tokenizer: &Tokenizer,
     template: &ChatTemplate,
     options: &RunOptions,
 ) -> Result<()> {
     let mut editor = DefaultEditor::new().map_err(terminal_error)?;
     let system: Vec<Message> = options.system.iter().map(|text| message("system", text)).collect();
-    let mut talk = Talk { loaded, tokenizer, template, options, messages: system.clone(), out: Output::stdout() };
+    let mut talk = Talk {
+        loaded,
+        tokenizer,
+        template,
+        options,
+        messages: system.clone(),
+        conversations: 1,
+        held: 0,
+        out: Output::stdout(),
+    };
     say(HELP);
     let mut was_interrupted = false;
     loop {
@@ -56,7 +65,8 @@ pub(super) fn chat(
             "/exit" | "/quit" => return Ok(()),
             "/clear" => {
                 talk.messages.clone_from(&system);
-                talk.loaded.session.truncate(0);
+                talk.conversations += 1;
+                talk.held = 0;
                 say("the conversation is forgotten");
             }
             "/help" => say(HELP),
@@ -74,11 +84,15 @@ pub(super) fn chat(
 }
 
 struct Talk<'a> {
-    loaded: &'a mut Loaded,
+    loaded: &'a mut Serving,
     tokenizer: &'a Tokenizer,
     template: &'a ChatTemplate,
     options: &'a RunOptions,
     messages: Vec<Message>,
+    /// Conversations begun: each forgets the ones before.
+    conversations: u32,
+    /// Ids of the last prompt, whose pages are cached.
+    held: usize,
     out: Output,
 }
 
@@ -112,7 +126,7 @@ impl Talk<'_> {
 
     fn answer(&mut self) -> Result<bool> {
         let arrival = Clock::start();
-        check_messages_fit(&self.messages, self.tokenizer, self.loaded.session.model().context_tokens())?;
+        check_messages_fit(&self.messages, self.tokenizer, self.loaded.context_tokens)?;
         let ids = never_empty(self.template.encode(self.tokenizer, &self.messages)?, self.tokenizer)?;
         let options = self.options;
         let request = Request {
@@ -120,10 +134,13 @@ impl Talk<'_> {
             max_tokens: options.max_tokens,
             stops: &options.stops,
             ignore_eos: options.ignore_eos,
+            sampling: &options.sampling,
+            cache_salt: Some(self.conversations.to_string()),
         };
-        let new_tokens = ids.len().saturating_sub(self.loaded.session.ids().len());
+        let new_tokens = ids.len().saturating_sub(self.held);
+        self.held = ids.len();
         let mut stream = Stream::new(Some(&mut self.out), new_tokens, self.loaded);
-        let answer = generate::answer(&mut self.loaded.session, self.tokenizer, &request, arrival, &mut stream)?;
+        let answer = generate::answer(&mut self.loaded.engine, self.tokenizer, &request, arrival, &mut stream)?;
         drop(stream);
         self.out.text("\n")?;
         say(&figures_line(&answer, self.loaded));

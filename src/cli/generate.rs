@@ -1,7 +1,10 @@
-//! One answer: prefill what the session does not hold yet, then decode until an end token, a stop string, the limit or Ctrl-C.
+//! One answer: from the engine's tokens to text, until an end token, a stop string, the limit or Ctrl-C.
 
 use crate::clock::{Clock, millis_from_nanos};
-use crate::engine::Session;
+use crate::engine::request::{FinishReason, Output, RequestId};
+use crate::engine::sampling::SamplingParams;
+use crate::engine::serving::Engine;
+use crate::engine::{self};
 use crate::error::{Error, Result};
 use crate::text::decode::DeltaDecoder;
 use crate::text::stop::StopFilter;
@@ -9,7 +12,7 @@ use crate::text::tokenizer::Tokenizer;
 
 /// What is asked.
 pub(super) struct Request<'a> {
-    /// The whole prompt; what the session already holds of it is not computed again.
+    /// The whole prompt; what is cached of it is not computed again.
     pub(super) prompt: &'a [u32],
     /// Most tokens of the answer; `None` is the room left.
     pub(super) max_tokens: Option<u32>,
@@ -17,6 +20,10 @@ pub(super) struct Request<'a> {
     pub(super) stops: &'a [String],
     /// Go on after an end token.
     pub(super) ignore_eos: bool,
+    /// How tokens are chosen.
+    pub(super) sampling: &'a SamplingParams,
+    /// Cached pages are shared only between requests of the same salt.
+    pub(super) cache_salt: Option<String>,
 }
 
 /// Who follows an answer while it comes.
@@ -69,7 +76,7 @@ pub(super) struct Answer {
     pub(super) finish: Finish,
     /// Tokens of the prompt.
     pub(super) prompt_tokens: u64,
-    /// Those of them that the session held already.
+    /// Those of them that were cached.
     pub(super) cached_tokens: u64,
     /// From arrival to the first token.
     pub(super) ttft_nanos: u64,
@@ -89,52 +96,70 @@ impl Answer {
     }
 }
 
-/// Answers one request. `arrival` started counting when the request came, before it was tokenised.
+/// Answers one request, alone. `arrival` started counting when the request came, before it was tokenised.
 ///
 /// # Errors
-/// `ContextFull` (nothing was done), the session's, the tokenizer's, or what the listener returns.
+/// `ContextFull` (nothing was done), the engine's, the tokenizer's, or what the listener returns.
 pub(super) fn answer(
-    session: &mut Session,
+    engine: &mut Engine,
     tokenizer: &Tokenizer,
     request: &Request<'_>,
     arrival: Clock,
     listener: &mut dyn Listener,
 ) -> Result<Answer> {
-    let prompt_tokens = request.prompt.len() as u64;
-    let context_tokens = u64::from(session.model().context_tokens());
-    if prompt_tokens + 1 > context_tokens {
-        return Err(Error::ContextFull { prompt_tokens, context_tokens });
-    }
-    let room = context_tokens - prompt_tokens;
-    let limit = request.max_tokens.map_or(room, |most| u64::from(most).min(room));
-    let cached = common_prefix(session.ids(), request.prompt).min(request.prompt.len().saturating_sub(1));
-    session.truncate(cached);
+    let ends = if request.ignore_eos { &[] } else { tokenizer.end_tokens() };
     let prefill_from = arrival.nanos();
-    let id = session.prefill(&request.prompt[cached..], &mut |done, total| listener.prefill(done, total))?;
-    let first_at = arrival.nanos();
+    let id = engine.submit(engine::request::Request {
+        prompt: request.prompt.to_vec(),
+        max_tokens: request.max_tokens,
+        sampling: request.sampling.clone(),
+        stop_ids: ends.iter().copied().collect(),
+        cache_salt: request.cache_salt.clone(),
+        arrived_nanos: Some(engine.now_nanos().saturating_sub(prefill_from)),
+        ..Default::default()
+    })?;
     let mut making = Making {
         answer: Answer {
             output_ids: Vec::new(),
             text: String::new(),
             finish: Finish::Length,
-            prompt_tokens,
-            cached_tokens: cached as u64,
-            ttft_nanos: first_at,
-            prefill_nanos: first_at - prefill_from,
+            prompt_tokens: request.prompt.len() as u64,
+            cached_tokens: 0,
+            ttft_nanos: 0,
+            prefill_nanos: 0,
             decode_nanos: 0,
         },
+        id,
+        prefill_from,
         decoder: DeltaDecoder::new(tokenizer, request.prompt),
         stop: StopFilter::new(request.stops),
         tokenizer,
         listener,
     };
-    making.answer.finish = making.decode(session, request, id, limit, arrival)?;
+    let made = making.follow(engine, arrival);
+    if made.is_err() {
+        engine.cancel(id);
+    }
+    // What is in flight for this request ends before the next one begins.
+    drain(engine)?;
+    made?;
     making.flush()?;
     Ok(making.answer)
 }
 
+/// Lets steps in flight end, and forgets what they yield.
+fn drain(engine: &mut Engine) -> Result<()> {
+    while !engine.idle() {
+        engine.wait()?;
+        while engine.next_output().is_some() {}
+    }
+    Ok(())
+}
+
 struct Making<'a> {
     answer: Answer,
+    id: RequestId,
+    prefill_from: u64,
     decoder: DeltaDecoder,
     stop: StopFilter,
     tokenizer: &'a Tokenizer,
@@ -142,35 +167,59 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// `id` is the first token; `limit` is at least 1.
-    fn decode(
-        &mut self,
-        session: &mut Session,
-        request: &Request<'_>,
-        mut id: u32,
-        limit: u64,
-        arrival: Clock,
-    ) -> Result<Finish> {
+    /// Takes what the engine yields until the answer has ended.
+    fn follow(&mut self, engine: &mut Engine, arrival: Clock) -> Result<()> {
         loop {
-            self.answer.output_ids.push(id);
-            self.answer.decode_nanos = arrival.nanos() - self.answer.ttft_nanos;
-            if !request.ignore_eos && self.tokenizer.end_tokens().contains(&id) {
-                return Ok(Finish::Stop);
-            }
-            let delta = self.decoder.push(self.tokenizer, id)?;
-            let text = self.stop.push(&delta);
-            self.send(&text)?;
-            if self.stop.is_hit() {
-                return Ok(Finish::Stop);
-            }
-            if self.answer.output_ids.len() as u64 >= limit {
-                return Ok(Finish::Length);
+            engine.wait()?;
+            while let Some(output) = engine.next_output() {
+                if let Some(finish) = self.take(output, arrival)? {
+                    self.answer.finish = finish;
+                    engine.stop(self.id);
+                    return Ok(());
+                }
             }
             if self.listener.is_stopped() {
-                return Ok(Finish::Interrupted);
+                self.answer.finish = Finish::Interrupted;
+                engine.cancel(self.id);
+                return if self.answer.output_ids.is_empty() { Err(Error::Cancelled) } else { Ok(()) };
             }
-            id = session.decode(id)?;
         }
+    }
+
+    /// One output; why the answer has ended, if it has.
+    fn take(&mut self, output: Output, arrival: Clock) -> Result<Option<Finish>> {
+        match output {
+            Output::Admitted { cached_tokens, .. } => {
+                self.answer.cached_tokens = u64::from(cached_tokens);
+                Ok(None)
+            }
+            Output::Prefilled { tokens, .. } => {
+                self.listener.prefill(u64::from(tokens), self.answer.prompt_tokens)?;
+                Ok(None)
+            }
+            Output::Token { token, .. } => self.take_token(token.id, arrival),
+            Output::Finished { reason: FinishReason::NotFinite, .. } => {
+                let position = self.answer.prompt_tokens + self.answer.output_ids.len() as u64 - 1;
+                Err(Error::NotFinite { position })
+            }
+            Output::Finished { reason, .. } => {
+                Ok(Some(if reason == FinishReason::Stop { Finish::Stop } else { Finish::Length }))
+            }
+        }
+    }
+
+    fn take_token(&mut self, id: u32, arrival: Clock) -> Result<Option<Finish>> {
+        let now = arrival.nanos();
+        if self.answer.output_ids.is_empty() {
+            self.answer.ttft_nanos = now;
+            self.answer.prefill_nanos = now - self.prefill_from;
+        }
+        self.answer.output_ids.push(id);
+        self.answer.decode_nanos = now - self.answer.ttft_nanos;
+        let delta = self.decoder.push(self.tokenizer, id)?;
+        let text = self.stop.push(&delta);
+        self.send(&text)?;
+        Ok(self.stop.is_hit().then_some(Finish::Stop))
     }
 
     /// Sends what decoder and stop filter held back.
@@ -194,9 +243,4 @@ impl Making<'_> {
         self.answer.text.push_str(text);
         self.listener.text(text)
     }
-}
-
-/// Ids at the start of `a` that are also at the start of `b`.
-fn common_prefix(a: &[u32], b: &[u32]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -27,39 +27,9 @@ pub(super) struct LaterCommon {
     #[arg(long, hide = true)]
     pub(super) quantize: Option<String>,
     #[arg(long, hide = true)]
-    pub(super) trace: Option<String>,
-    #[arg(long, hide = true)]
     pub(super) tune: Option<String>,
     #[arg(long, hide = true)]
     pub(super) max_submit_ms: Option<String>,
-    #[arg(long, hide = true)]
-    pub(super) max_num_seqs: Option<String>,
-    #[arg(long, hide = true)]
-    pub(super) no_enable_prefix_caching: bool,
-    #[arg(long, hide = true)]
-    pub(super) scheduling_policy: Option<String>,
-    #[arg(long, hide = true)]
-    pub(super) itl_slo: Option<String>,
-}
-
-/// Flags of `run`.
-#[derive(Debug, Args)]
-#[allow(missing_docs, reason = "each is its flag")]
-pub(super) struct LaterRun {
-    #[arg(long, hide = true, allow_hyphen_values = true)]
-    pub(super) top_k: Option<String>,
-    #[arg(long, hide = true, allow_hyphen_values = true)]
-    pub(super) top_p: Option<String>,
-    #[arg(long, hide = true, allow_hyphen_values = true)]
-    pub(super) min_p: Option<String>,
-    #[arg(long, hide = true, allow_hyphen_values = true)]
-    pub(super) logit_bias: Option<String>,
-    #[arg(long, hide = true, allow_hyphen_values = true)]
-    pub(super) presence_penalty: Option<String>,
-    #[arg(long, hide = true, allow_hyphen_values = true)]
-    pub(super) frequency_penalty: Option<String>,
-    #[arg(long, hide = true, allow_hyphen_values = true)]
-    pub(super) repetition_penalty: Option<String>,
 }
 
 /// Flags of `bench`.
@@ -67,11 +37,7 @@ pub(super) struct LaterRun {
 #[allow(missing_docs, reason = "each is its flag")]
 pub(super) struct LaterBench {
     #[arg(long, hide = true)]
-    pub(super) parallel: Option<String>,
-    #[arg(long, hide = true)]
     pub(super) kernels: bool,
-    #[arg(long, hide = true)]
-    pub(super) fit: Option<String>,
 }
 
 /// The error for something that comes later.
@@ -132,29 +98,8 @@ impl LaterCommon {
         }
         refuse(&[
             ("--quantize", self.quantize.is_some()),
-            ("--trace", self.trace.is_some()),
             ("--tune", self.tune.is_some()),
             ("--max-submit-ms", self.max_submit_ms.is_some()),
-            ("--max-num-seqs", self.max_num_seqs.is_some()),
-            ("--no-enable-prefix-caching", self.no_enable_prefix_caching),
-            ("--scheduling-policy", self.scheduling_policy.is_some()),
-            ("--itl-slo", self.itl_slo.is_some()),
-        ])
-    }
-}
-
-impl LaterRun {
-    /// # Errors
-    /// `Usage` when one of the flags was given.
-    pub(super) fn refuse(&self) -> Result<()> {
-        refuse(&[
-            ("--top-k", self.top_k.is_some()),
-            ("--top-p", self.top_p.is_some()),
-            ("--min-p", self.min_p.is_some()),
-            ("--logit-bias", self.logit_bias.is_some()),
-            ("--presence-penalty", self.presence_penalty.is_some()),
-            ("--frequency-penalty", self.frequency_penalty.is_some()),
-            ("--repetition-penalty", self.repetition_penalty.is_some()),
         ])
     }
 }
@@ -163,6 +108,6 @@ impl LaterBench {
     /// # Errors
     /// `Usage` when one of the flags was given.
     pub(super) fn refuse(&self) -> Result<()> {
-        refuse(&[("--parallel", self.parallel.is_some()), ("--kernels", self.kernels), ("--fit", self.fit.is_some())])
+        refuse(&[("--kernels", self.kernels)])
     }
 }

@@ -11,22 +11,10 @@ use crate::clock::{Clock, millis_from_nanos};
 use crate::engine::{Session, chunk_tokens_default};
 use crate::error::Result;
 use crate::format::model_files::ModelFiles;
-use crate::kernels::Tier;
+use crate::kernels::plan::Plan;
+use crate::kernels::{Kernel, Tier};
 use crate::model::{LoadOptions, Model, Needs, toy};
-
-/// A session and what results say about where it runs.
-pub(super) struct Loaded {
-    /// The session, empty.
-    pub(super) session: Session,
-    /// Name of the model.
-    pub(super) model: String,
-    /// Name of the adapter.
-    pub(super) adapter: String,
-    /// Name of the API that reaches it, e.g. `Vulkan`.
-    pub(super) backend: String,
-    /// Tier of the shaders.
-    pub(super) tier: Tier,
-}
+use crate::recording::Player;
 
 /// Opens the model's files; reads headers only.
 ///
@@ -43,8 +31,8 @@ pub(super) fn files(options: &ModelOptions) -> Result<ModelFiles> {
 ///
 /// # Errors
 /// No adapter, a model that is not what it must be, too little memory, `Cancelled` by Ctrl-C.
-pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: Option<u32>) -> Result<Loaded> {
-    let Opened { mut player, plan, name, backend, host_memory } = adapter::open(&options.adapter)?;
+pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: Option<u32>) -> Result<Session> {
+    let Opened { mut player, plan, name, host_memory, .. } = adapter::open(&options.adapter)?;
     let chunk = options.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.step_tokens);
     let wanted = LoadOptions {
         context_tokens: options.context_tokens.or(context_tokens),
@@ -53,22 +41,39 @@ pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: O
         slots: 1,
         kv: options.kv,
         kv_bytes: options.kv_bytes,
+        sampled_rows: 0,
     };
-    let needs = Model::needs(files, player.as_ref(), &wanted)?;
-    say_needs(files, &needs, &name, plan.tier, host_memory);
+    let model = model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
+    let spinner = Progress::spinner("building kernels");
+    let session = Session::new(model, player, Some(chunk))?;
+    drop(spinner);
+    interrupt::check()?;
+    Ok(session)
+}
+
+/// Says what is needed and what there is, and loads the model.
+///
+/// # Errors
+/// A model that is not what it must be, too little memory, `Cancelled` by Ctrl-C.
+pub(super) fn model(
+    files: &ModelFiles,
+    player: &mut dyn Player<Kernel>,
+    plan: Plan,
+    wanted: &LoadOptions,
+    adapter: &str,
+    host_memory: bool,
+) -> Result<Model> {
+    let needs = Model::needs(files, player, wanted)?;
+    say_needs(files, &needs, adapter, plan.tier, host_memory);
     let clock = Clock::start();
     let bar = Progress::bar("loading", needs.weight_bytes, Unit::Bytes);
-    let model = Model::load(files, player.as_mut(), plan, &wanted, &mut |done, total| {
+    let model = Model::load(files, player, plan, wanted, &mut |done, total| {
         bar.set(done, total);
         interrupt::check()
     })?;
     drop(bar);
     tracing::info!(ms = millis_from_nanos(clock.nanos()), model = model.type_name(), "weights are loaded");
-    let spinner = Progress::spinner("building kernels");
-    let session = Session::new(model, player, Some(chunk))?;
-    drop(spinner);
-    interrupt::check()?;
-    Ok(Loaded { session, model: files.name.clone(), adapter: name, backend, tier: plan.tier })
+    Ok(model)
 }
 
 fn say_needs(files: &ModelFiles, needs: &Needs, adapter: &str, tier: Tier, host_memory: bool) {

@@ -6,15 +6,21 @@
 //! options           what was meant
 //! load, adapter     from there to a session
 //! run, chat         answers (generate makes one, output sends it)
+//! run_batch         a file of requests through the whole engine
 //! score, bench      figures
+//! replay, sim       a workload played in real and in virtual time (play: what they share)
 //! devices, fetch    what there is, and what isn't yet
+//! replay_args       what a workload is
+//! trace             recorded traces
 //! ```
 //!
 //! This layer may know everything below it; nothing knows it but `main`.
 
 mod adapter;
 mod args;
+mod batch_args;
 mod bench;
+mod bench_fit;
 mod bench_output;
 mod chat;
 mod devices;
@@ -26,10 +32,19 @@ mod later;
 mod load;
 mod options;
 mod output;
+mod play;
 mod progress;
 mod prompt;
+mod replay;
+mod replay_args;
 mod run;
+mod run_batch;
+mod run_batch_args;
+mod sampling_args;
 mod score;
+mod serving;
+mod sim;
+mod trace;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -82,20 +97,25 @@ fn unparsed(error: clap::Error) -> ExitCode {
 
 fn dispatch(command: &Command) -> Result<()> {
     match command {
-        Command::Run(_) | Command::Score(_) | Command::Bench(_) => interrupt::install(),
+        Command::Run(_)
+        | Command::RunBatch(_)
+        | Command::Score(_)
+        | Command::Bench(_)
+        | Command::Replay(_)
+        | Command::Sim(_) => interrupt::install(),
         _ => {}
     }
     match command {
         Command::Run(args) => run::run(args),
         Command::Score(args) => score::score(args),
         Command::Bench(args) => bench::bench(args),
+        Command::Replay(args) => replay::replay(args),
+        Command::Sim(args) => sim::sim(args),
         Command::Devices(args) => devices::devices(args),
         Command::Fetch(args) => fetch_model(args),
-        Command::RunBatch(_) => Err(later::error("run-batch")),
+        Command::RunBatch(args) => run_batch::run_batch(args),
         Command::Serve(_) => Err(later::error("serve")),
-        Command::Replay(_) => Err(later::error("replay")),
-        Command::Sim(_) => Err(later::error("sim")),
-        Command::Trace(_) => Err(later::error("trace")),
+        Command::Trace(command) => trace::trace(command),
     }
 }
 

@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 
 use super::args::{AdapterArgs, BenchArgs, KvTypeArg, ModelArgs, OutputArg, RunArgs, ScoreArgs, TierArg};
 use super::later;
+use super::sampling_args::SamplingArgs;
+use crate::engine::sampling::SamplingParams;
 use crate::error::{Error, Result};
 use crate::kernels::{KvType, Tier};
+use crate::limits::SEQS_MAX;
 
 /// Which adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +49,10 @@ pub(super) struct ModelOptions {
     pub(super) step_tokens: u32,
     /// Largest prefill chunk, when the user chose one.
     pub(super) chunk_tokens: Option<u32>,
-    /// Seed of what is drawn at random.
-    pub(super) seed: u64,
+    /// Seed of what is drawn at random, when the user chose one.
+    pub(super) seed: Option<u64>,
+    /// Where the trace goes.
+    pub(super) trace: Option<PathBuf>,
 }
 
 /// Where the prompt of `run` comes from.
@@ -76,8 +81,10 @@ pub(super) struct RunOptions {
     pub(super) raw: bool,
     /// Most tokens of the answer; `None` is the room left.
     pub(super) max_tokens: Option<u32>,
-    /// Whether `--temperature` was given.
-    pub(super) temperature_given: bool,
+    /// How tokens are chosen, as far as flags say.
+    pub(super) sampling: SamplingParams,
+    /// The flags that said it.
+    pub(super) sampling_flags: SamplingArgs,
     /// Stop strings.
     pub(super) stops: Vec<String>,
     /// Go on after an end token.
@@ -108,13 +115,18 @@ pub(super) struct BenchTest {
     pub(super) n_gen: u32,
     /// Tokens that are there before.
     pub(super) n_depth: u32,
+    /// Streams side by side.
+    pub(super) n_parallel: u32,
 }
 
 impl BenchTest {
-    /// Tokens that the session holds at the end.
+    /// Tokens that a stream holds at the end.
     #[must_use]
     pub(super) fn tokens(self) -> u64 {
-        u64::from(self.n_prompt) + u64::from(self.n_gen) + u64::from(self.n_depth)
+        u64::from(self.n_prompt)
+            + u64::from(self.n_gen)
+            + u64::from(self.n_depth)
+            + u64::from(self.n_prompt + self.n_depth == 0)
     }
 }
 
@@ -131,6 +143,8 @@ pub(super) struct BenchOptions {
     pub(super) output: OutputArg,
     /// Run each test once before measuring.
     pub(super) warmup: bool,
+    /// Where the cost model goes.
+    pub(super) fit: Option<PathBuf>,
 }
 
 impl AdapterOptions {
@@ -179,7 +193,8 @@ impl ModelOptions {
             context_tokens: args.max_model_len,
             step_tokens: args.max_num_batched_tokens,
             chunk_tokens: args.long_prefill_token_threshold,
-            seed: args.seed.unwrap_or(0),
+            seed: args.seed,
+            trace: args.trace.clone(),
         })
     }
 }
@@ -190,15 +205,6 @@ impl RunOptions {
     /// # Errors
     /// `Usage` for a flag that makes no sense or comes later.
     pub(super) fn new(args: &RunArgs, stdin_is_terminal: bool) -> Result<Self> {
-        args.later.refuse()?;
-        match args.temperature {
-            None => {}
-            Some(0.0) => {}
-            Some(t) if t > 0.0 && t.is_finite() => {
-                return Err(later::error(&format!("--temperature {t} (sampling)")));
-            }
-            Some(t) => return Err(Error::Usage(format!("--temperature: expected 0 or more, got {t}"))),
-        }
         let prompt = match (&args.prompt, &args.file) {
             (Some(text), _) => PromptSource::Text(text.clone()),
             (None, Some(path)) if path == Path::new("-") => PromptSource::Stdin,
@@ -221,7 +227,8 @@ impl RunOptions {
             system: args.system.clone(),
             raw: args.raw,
             max_tokens: args.max_tokens,
-            temperature_given: args.temperature.is_some(),
+            sampling: args.sampling.meant(args.model.seed)?,
+            sampling_flags: args.sampling.clone(),
             stops: args.stop.clone(),
             ignore_eos: args.ignore_eos,
             json: args.json,
@@ -249,18 +256,21 @@ impl BenchOptions {
         args.later.refuse()?;
         let prompts = numbers("-p", &args.n_prompt)?;
         let gens = numbers("-n", &args.n_gen)?;
+        let parallel = numbers("--parallel", &args.parallel)?;
+        if let Some(bad) = parallel.iter().find(|&&n| n == 0 || n > SEQS_MAX) {
+            return Err(Error::Usage(format!("--parallel: expected 1 to {SEQS_MAX} streams, got {bad}")));
+        }
         let pairs = args.pg.iter().map(|text| pair(text)).collect::<Result<Vec<_>>>()?;
         let mut tests = Vec::new();
         for n_depth in numbers("-d", &args.n_depth)? {
-            let whole =
-                prompts.iter().map(|&p| (p, 0)).chain(gens.iter().map(|&n| (0, n))).chain(pairs.iter().copied());
-            tests.extend(whole.filter(|&t| t != (0, 0)).map(|(n_prompt, n_gen)| BenchTest {
-                n_prompt,
-                n_gen,
-                n_depth,
-            }));
+            for &n_parallel in &parallel {
+                let whole =
+                    prompts.iter().map(|&p| (p, 0)).chain(gens.iter().map(|&n| (0, n))).chain(pairs.iter().copied());
+                let whole = whole.filter(|&test| test != (0, 0));
+                tests.extend(whole.map(|(n_prompt, n_gen)| BenchTest { n_prompt, n_gen, n_depth, n_parallel }));
+            }
         }
-        if tests.is_empty() {
+        if tests.is_empty() && args.fit.is_none() {
             return Err(Error::Usage("nothing to measure: -p and -n are both 0 and there is no -pg".into()));
         }
         Ok(Self {
@@ -269,6 +279,7 @@ impl BenchOptions {
             repetitions: args.repetitions,
             output: if args.json { OutputArg::Json } else { args.output },
             warmup: !args.no_warmup,
+            fit: args.fit.clone(),
         })
     }
 }

@@ -16,6 +16,8 @@ pub(super) enum Unit {
     Bytes,
     /// Tokens, with rate.
     Tokens,
+    /// Requests, with rate.
+    Requests,
 }
 
 impl Progress {
@@ -25,6 +27,7 @@ impl Progress {
         let figures = match unit {
             Unit::Bytes => "{bytes}/{total_bytes} {bytes_per_sec}",
             Unit::Tokens => "{pos}/{len} tokens {per_sec}",
+            Unit::Requests => "{pos}/{len} requests {per_sec}",
         };
         let bar = ProgressBar::new(total).with_message(what.to_owned());
         bar.set_style(style(&format!("{{msg}} [{{bar:32}}] {figures} {{eta}}")));

@@ -5,12 +5,14 @@ use std::io::IsTerminal;
 use serde::Serialize;
 
 use super::args::RunArgs;
+use super::batch_args::BatchOptions;
 use super::figures::{millis, rate, tokens_per_second};
 use super::generate::{self, Answer, Finish, Listener, Request};
-use super::load::{self, Loaded};
+use super::load;
 use super::options::RunOptions;
 use super::output::Output;
 use super::progress::{Progress, Unit};
+use super::serving::{self, Serving};
 use super::{chat, interrupt, prompt, say};
 use crate::clock::{Clock, millis_from_nanos};
 use crate::error::{Error, Result};
@@ -33,6 +35,9 @@ struct RunResult<'a> {
     cached_tokens: u64,
     ttft_ms: f64,
     tpot_ms: Option<f64>,
+    /// Of the draws, where tokens were drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
 }
 
 /// Runs the command.
@@ -45,17 +50,17 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     let files = load::files(&options.model)?;
     let tokenizer = Tokenizer::new(&files.description, options.model.tokenizer.as_deref())?;
     let template = if options.raw { None } else { Some(template(&files.description)?) };
-    if !options.temperature_given && is_sampled(&files.description) {
-        say("the model's generation config asks for sampling; this build answers greedily, as with --temperature 0");
-    }
-    let mut loaded = load::load(&files, &options.model, None)?;
+    let mut options = options;
+    options.sampling_flags.complete(&mut options.sampling, &files.description);
+    let batch = BatchOptions::alone(options.model.trace.clone());
+    let mut loaded = serving::open(&files, &options.model, &batch, None)?;
     drop(files);
     let Some(text) = text else {
         let template = template.expect("a chat is not raw");
         return chat::chat(&mut loaded, &tokenizer, &template, &options);
     };
     let arrival = Clock::start();
-    let context = loaded.session.model().context_tokens();
+    let context = loaded.context_tokens;
     let ids = match &template {
         None => {
             check_fits(tokenizer.fewest_tokens(&text), 1, context)?;
@@ -72,17 +77,23 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
 }
 
 fn one_answer(
-    loaded: &mut Loaded,
+    loaded: &mut Serving,
     tokenizer: &Tokenizer,
     options: &RunOptions,
     ids: &[u32],
     arrival: Clock,
 ) -> Result<()> {
-    let request =
-        Request { prompt: ids, max_tokens: options.max_tokens, stops: &options.stops, ignore_eos: options.ignore_eos };
+    let request = Request {
+        prompt: ids,
+        max_tokens: options.max_tokens,
+        stops: &options.stops,
+        ignore_eos: options.ignore_eos,
+        sampling: &options.sampling,
+        cache_salt: None,
+    };
     let mut out = Output::stdout();
     let mut stream = Stream::new(if options.json { None } else { Some(&mut out) }, ids.len(), loaded);
-    let answer = generate::answer(&mut loaded.session, tokenizer, &request, arrival, &mut stream)?;
+    let answer = generate::answer(&mut loaded.engine, tokenizer, &request, arrival, &mut stream)?;
     drop(stream);
     if options.json && answer.finish != Finish::Interrupted {
         out.json(&RunResult {
@@ -98,6 +109,7 @@ fn one_answer(
             cached_tokens: answer.cached_tokens,
             ttft_ms: millis_from_nanos(answer.ttft_nanos),
             tpot_ms: answer.tpot_ms(),
+            seed: options.sampling.seed.filter(|_| options.sampling.temperature > 0.0),
         })?;
     } else if !options.json {
         out.text("\n")?;
@@ -115,8 +127,8 @@ pub(super) struct Stream<'a> {
 impl<'a> Stream<'a> {
     /// `out` is `None` to keep the text for later; `tokens` are to be computed before the first answer token.
     #[must_use]
-    pub(super) fn new(out: Option<&'a mut Output>, tokens: usize, loaded: &Loaded) -> Self {
-        let is_long = tokens > loaded.session.chunk_tokens() as usize;
+    pub(super) fn new(out: Option<&'a mut Output>, tokens: usize, loaded: &Serving) -> Self {
+        let is_long = tokens > loaded.chunk_tokens as usize;
         let bar = is_long.then(|| Progress::bar("prefill", tokens as u64, Unit::Tokens));
         Self { out, bar }
     }
@@ -152,7 +164,7 @@ pub(super) fn message(role: &str, text: &str) -> Message {
 }
 
 /// TTFT, prefill rate, TPOT, decode rate, adapter and tier, for people.
-pub(super) fn figures_line(answer: &Answer, loaded: &Loaded) -> String {
+pub(super) fn figures_line(answer: &Answer, loaded: &Serving) -> String {
     let computed = answer.prompt_tokens - answer.cached_tokens;
     let mut parts = vec![format!("TTFT {}", millis(millis_from_nanos(answer.ttft_nanos)))];
     let cached =
@@ -218,16 +230,4 @@ pub(super) fn never_empty(ids: Vec<u32>, tokenizer: &Tokenizer) -> Result<Vec<u3
 fn template(description: &Description) -> Result<ChatTemplate> {
     ChatTemplate::new(description)?
         .ok_or_else(|| Error::Request("this model has no chat template: use --raw to give it the text as it is".into()))
-}
-
-/// Whether the model's files ask for sampling when nobody says how.
-fn is_sampled(description: &Description) -> bool {
-    match description {
-        Description::Folder(folder) => {
-            let config = &folder.generation_config;
-            let is_on = config.get("do_sample").and_then(serde_json::Value::as_bool).unwrap_or(false);
-            is_on && config.get("temperature").and_then(serde_json::Value::as_f64) != Some(0.0)
-        }
-        Description::Gguf(metadata) => matches!(metadata.f64("general.sampling.temp"), Ok(Some(t)) if t > 0.0),
-    }
 }

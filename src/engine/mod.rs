@@ -1,13 +1,20 @@
-//! Sessions over a model and a player: one conversation whose KV grows from turn to turn.
+//! The engine: requests in, tokens out. It decides when steps run; which rows they hold is the scheduler's.
 //!
-//! This layer decides which tokens go into which step. It knows neither files nor text nor what an adapter is.
+//! This layer knows neither files nor text nor what an adapter is.
 //!
 //! ```text
-//! ids     0 ........ ids.len()              what the KV holds; a turn appends behind it, `truncate` cuts it
-//! pages   0 | 1 | 2 | ...                   page p holds positions 16 p .. 16 p + 16; one sequence owns them all, in order
-//! prefill [chunk][chunk][rest -> argmax]    chunks bound the time between two looks at Ctrl-C, not the result
+//! serving    submit / poll: the loop around scheduler and executor
+//! request    what goes in and comes out          sampling   parameters of the choice of tokens, and its rules
+//! executor   what computes a step                fit        the cost model, learned from steps
+//! event      what is told of all this            session    one sequence for scores: prefill, logits of every row
 //! ```
 
+pub mod event;
+pub mod executor;
+pub mod fit;
+pub mod request;
+pub mod sampling;
+pub mod serving;
 mod session;
 
 pub use session::{Session, chunk_tokens_default};

@@ -165,7 +165,7 @@ impl<K: Program> GpuPlayer<K> {
         (0..).zip(&mut ids).for_each(|(i, id)| id.0 -= i);
         let mut unused = HashMap::new();
         for id in ids {
-            let buffer = self.device.create_buffer("unused", limits::BUFFER_BYTES_MIN, wgpu::BufferUsages::STORAGE)?;
+            let buffer = self.device.create_buffer("unused", limits::ELEMENT_BYTES_MAX, wgpu::BufferUsages::STORAGE)?;
             unused.insert(id, buffer);
         }
         let mut launches = Vec::with_capacity(kernels.len());

@@ -23,7 +23,14 @@ pub struct Args {
     pub out_stride: u32,
     /// Multiplies every weight.
     pub scale: f32,
+    /// `[slots, history_stride]` u32: ids of the sequences, for rows whose token is [`FROM_HISTORY`].
+    pub history: BufferId,
+    /// Ids a slot of the history.
+    pub history_stride: u32,
 }
+
+/// Token of a row that takes what the history holds at its slot and position: what an earlier step sampled, without the CPU.
+pub const FROM_HISTORY: u32 = u32::MAX;
 
 params_struct! {
     /// As in `shaders/embed.wgsl`.
@@ -35,7 +42,7 @@ params_struct! {
         out_stride: u32,
         grid_x: u32,
         scale: f32,
-        pad0: u32,
+        history_stride: u32,
     }
 }
 
@@ -53,9 +60,9 @@ pub fn record(tape: &mut Tape, args: &Args) {
         out_stride: args.out_stride,
         grid_x: grid[0],
         scale: args.scale,
-        pad0: 0,
+        history_stride: args.history_stride,
     };
-    let bindings = [args.rows, weights.codes, weights.scales, weights.high, args.out];
+    let bindings = [args.rows, weights.codes, weights.scales, weights.high, args.out, args.history];
     tape.dispatch(Kernel::Embed { format: weights.format }, &bindings, &params, grid);
 }
 
@@ -66,8 +73,9 @@ pub(super) fn spec(format: BlockFormat) -> Spec {
         constants: minijinja::context! {
             format => format.name(), vectors => layout::code_vectors(format), has_scales => layout::has_scales(format),
             has_minimum => layout::has_minimum(format), has_high => layout::has_high(format),
+            from_history => FROM_HISTORY,
         },
-        bindings: &[Access::Read, Access::Read, Access::Read, Access::Read, Access::Write],
+        bindings: &[Access::Read, Access::Read, Access::Read, Access::Read, Access::Write, Access::Read],
         params_bytes: Params::BYTES,
         params_fields: Params::FIELDS,
         invocations: 32,
@@ -79,12 +87,17 @@ pub(super) fn spec(format: BlockFormat) -> Spec {
 pub(super) fn twin(format: BlockFormat, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
     let p = Params::read(params);
     assert!(grid[0] * grid[1] >= p.row_count && p.grid_x == grid[0], "grid {grid:?} for {} rows", p.row_count);
-    let (inputs, out) = mem.split_at_mut(4);
+    let (inputs, outputs) = mem.split_at_mut(4);
+    let [out, history] = outputs else { panic!("embed binds six buffers, not {}", 4 + outputs.len()) };
     let planes =
         TwinPlanes { format, blocks: p.blocks as usize, codes: &inputs[1], scales: &inputs[2], high: &inputs[3] };
-    let out = floats_mut(&mut out[0]);
+    let out = floats_mut(out);
     for (row, fields) in inputs[0].chunks_exact(4).take(p.row_count as usize).enumerate() {
-        let Some(n) = fields[0].checked_sub(p.first_token).filter(|n| *n < p.token_count) else { continue };
+        let token = match fields[0] {
+            FROM_HISTORY => history[fields[2] as usize * p.history_stride as usize + fields[1] as usize],
+            token => token,
+        };
+        let Some(n) = token.checked_sub(p.first_token).filter(|n| *n < p.token_count) else { continue };
         for block in 0..planes.blocks {
             let mut codes = [0.0; 32];
             let (d, m) = planes.block(n as usize, block, &mut codes);

@@ -13,6 +13,7 @@ pub mod plan;
 pub mod program;
 pub mod rms_norm;
 pub mod rope_kv;
+pub mod sample;
 mod template;
 pub mod variants;
 
@@ -190,6 +191,8 @@ pub enum Kernel {
     GateAct,
     /// Largest logit of each row.
     Argmax,
+    /// A launch of sampling.
+    Sample(sample::Stage),
 }
 
 /// What a player must know to build a kernel.
@@ -229,6 +232,7 @@ impl Kernel {
             Self::AttnMerge => attn::merge_spec(),
             Self::GateAct => gate_act::spec(),
             Self::Argmax => argmax::spec(),
+            Self::Sample(stage) => stage.spec(),
         }
     }
 
@@ -251,6 +255,7 @@ impl Kernel {
             Self::AttnMerge => attn::merge_twin(params, grid, mem),
             Self::GateAct => gate_act::twin(params, grid, mem),
             Self::Argmax => argmax::twin(params, grid, mem),
+            Self::Sample(stage) => sample::twin(stage, params, grid, mem),
         }
     }
 }

@@ -20,10 +20,18 @@ const SOURCES: &[(&str, &str)] = &[
     ("rms_norm", include_str!("../../shaders/rms_norm.wgsl")),
     ("rope_kv", include_str!("../../shaders/rope_kv.wgsl")),
     ("shared/act", include_str!("../../shaders/shared/act.wgsl")),
+    ("sample_choose", include_str!("../../shaders/sample_choose.wgsl")),
+    ("sample_count", include_str!("../../shaders/sample_count.wgsl")),
+    ("sample_gather", include_str!("../../shaders/sample_gather.wgsl")),
+    ("sample_mass", include_str!("../../shaders/sample_mass.wgsl")),
+    ("sample_penalise", include_str!("../../shaders/sample_penalise.wgsl")),
+    ("sample_scan", include_str!("../../shaders/sample_scan.wgsl")),
     ("shared/dequant", include_str!("../../shaders/shared/dequant.wgsl")),
     ("shared/attn", include_str!("../../shaders/shared/attn.wgsl")),
     ("shared/attn_rows", include_str!("../../shaders/shared/attn_rows.wgsl")),
     ("shared/attn_split", include_str!("../../shaders/shared/attn_split.wgsl")),
+    ("shared/sample", include_str!("../../shaders/shared/sample.wgsl")),
+    ("shared/sample_top", include_str!("../../shaders/shared/sample_top.wgsl")),
 ];
 
 fn environment() -> &'static Environment<'static> {

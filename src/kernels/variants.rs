@@ -1,6 +1,6 @@
 //! The table of shipped variants: what tests validate, translate and run, and what browsers must compile.
 
-use super::{Kernel, KvType, Tier, argmax, attn, matmul};
+use super::{Kernel, KvType, Tier, argmax, attn, matmul, sample};
 use crate::format::block::BlockFormat;
 
 /// Every variant that a plan can choose, each once, sorted.
@@ -12,6 +12,7 @@ pub fn all() -> Vec<Kernel> {
     kernels.extend(matmul::shapes().into_iter().map(Kernel::Matmul));
     kernels.extend(attn::prefill_shapes().into_iter().map(Kernel::AttnPrefill));
     kernels.extend(attn::decode_shapes().into_iter().map(Kernel::AttnDecode));
+    kernels.extend(sample::Stage::ALL.map(Kernel::Sample));
     kernels.sort_unstable();
     kernels.dedup();
     kernels

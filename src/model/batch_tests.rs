@@ -6,6 +6,7 @@ fn sizes() -> Sizes {
     Sizes {
         rows: 64,
         logit_rows: 8,
+        penalised_rows: 0,
         slots: 4,
         table_stride: 64,
         hidden: 64,

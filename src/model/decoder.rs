@@ -130,6 +130,8 @@ impl Model {
                     out: self.work.x,
                     out_stride: self.sizes.hidden,
                     scale: self.config.embed_scale,
+                    history: self.sampler.map_or(self.work.unused[0], |sampler| sampler.buffers.history),
+                    history_stride: self.sampler.map_or(1, |sampler| sampler.sizes.context),
                 },
             );
         }
@@ -297,7 +299,7 @@ impl Model {
         );
     }
 
-    /// Logits of the rows in the map, the argmax of the first of them, and the read-backs.
+    /// Logits of the rows in the map.
     fn record_head(&self, tape: &mut Tape, batch: &Batch, added: Option<BufferId>) {
         let (work, sizes) = (&self.work, &self.sizes);
         let count = u32::try_from(batch.map.len()).expect("checked against the rows of logits");
@@ -305,6 +307,12 @@ impl Model {
         rms_norm::record(tape, &self.norm_args(work.x, added, self.head.norm, work.normed, map, count));
         let input = Input { x: work.normed, stride: sizes.hidden, norm: None };
         self.record_matmul(tape, &self.head.head, input, (work.logits, sizes.vocab), count);
+    }
+
+    /// The argmax of the first rows of logits, and the read-backs.
+    pub(super) fn record_answers(&self, tape: &mut Tape, batch: &Batch) {
+        let (work, sizes) = (&self.work, &self.sizes);
+        let count = u32::try_from(batch.map.len()).expect("checked against the rows of logits");
         let row_bytes = u64::from(sizes.vocab) * 4;
         let ids = batch.argmax_rows;
         if ids > 0 {

@@ -7,6 +7,7 @@
 //! weights  which tensors become which matrices   load     streams them to the player
 //! sizes    context, pages, rows of a step        rope     tables of cos and sin
 //! batch    a ragged batch as the kernels see it  decoder  records a step
+//! serving  steps whose tokens are sampled on the device
 //! ```
 
 pub mod arch;
@@ -18,7 +19,9 @@ mod decoder;
 mod facts;
 mod json;
 mod load;
+mod outline;
 pub mod rope;
+mod serving;
 mod sizes;
 pub mod toy;
 mod weights;
@@ -26,7 +29,7 @@ mod weights;
 use crate::error::{Error, Result};
 use crate::format::model_files::ModelFiles;
 use crate::kernels::plan::Plan;
-use crate::kernels::{Kernel, KvType, Row, Tape, Tile, attn};
+use crate::kernels::{Kernel, KvType, Row, Tape, Tile, attn, sample};
 use crate::limits;
 use crate::recording::{BufferId, Command, Player};
 use batch::Batch;
@@ -34,6 +37,9 @@ use config::Config;
 use decoder::{Head, Layer, Work};
 use facts::Facts;
 use load::Loader;
+pub use outline::Outline;
+pub use serving::{Sample, ServingRows};
+use serving::{Sampler, allocate_sampler};
 use sizes::{Pool, Sizes};
 use weights::WeightPlan;
 
@@ -50,6 +56,8 @@ pub struct LoadOptions {
     pub kv: KvType,
     /// Bound of the KV pool in bytes; `None` sizes it as DESIGN.md §4 says.
     pub kv_bytes: Option<u64>,
+    /// Rows of a step that may yield tokens by [`Model::record_serving`]; 0 for [`Model::record`] alone.
+    pub sampled_rows: u32,
 }
 
 impl Default for LoadOptions {
@@ -60,6 +68,7 @@ impl Default for LoadOptions {
             slots: 1,
             kv: KvType::F16,
             kv_bytes: None,
+            sampled_rows: 0,
         }
     }
 }
@@ -131,6 +140,7 @@ pub struct Model {
     /// Tables of layers without and with a window; the same buffer where they do not differ.
     ropes: [BufferId; 2],
     work: Work,
+    sampler: Option<Sampler>,
     facts: Facts,
 }
 
@@ -193,6 +203,7 @@ impl Model {
         let rope = loader.rope(&config.rope, pool.context)?;
         let local = config.local_rope.as_ref().map(|local| loader.rope(local, pool.context)).transpose()?;
         let work = allocate_work(loader.player, &config, &sizes, loader.unused)?;
+        let sampler = allocate_sampler(loader.player, &pool, &sizes, options, work.logits)?;
         // Last, because it alone can do with less: it takes what memory is left.
         let wanted = pool.context;
         let pool = allocate_pool(loader.player, pool, &mut layers)?;
@@ -209,6 +220,7 @@ impl Model {
             layers,
             ropes: [rope, local.unwrap_or(rope)],
             work,
+            sampler,
             facts,
             config,
         })
@@ -218,9 +230,7 @@ impl Model {
     /// The caller guarantees that pages are its own, that tokens are below [`Model::vocab`], and that rows and logit rows
     /// stay within the limits below.
     pub fn record(&self, tape: &mut Tape, sequences: &[SequenceRows<'_>]) -> Vec<Answer> {
-        let (prefill, _) = self.attn_shapes();
-        let tile_tokens = attn::tile_tokens(prefill, self.config.heads / self.config.kv_heads);
-        let batch = Batch::new(sequences, &self.sizes, tile_tokens);
+        let batch = self.lay_out(sequences);
         let work = &self.work;
         tape.upload(work.rows, 0, &batch.rows);
         tape.upload(work.tiles, 0, &batch.tiles);
@@ -230,7 +240,16 @@ impl Model {
             tape.upload(work.tables, offset, sequence.pages);
         }
         self.record_step(tape, &batch);
+        if !batch.map.is_empty() {
+            self.record_answers(tape, &batch);
+        }
         batch.answers
+    }
+
+    fn lay_out(&self, sequences: &[SequenceRows<'_>]) -> Batch {
+        let (prefill, _) = self.attn_shapes();
+        let tile_tokens = attn::tile_tokens(prefill, self.config.heads / self.config.kv_heads);
+        Batch::new(sequences, &self.sizes, tile_tokens)
     }
 
     /// Kernels that steps of this model use, for [`Player::prepare`].
@@ -260,7 +279,16 @@ impl Model {
             kernels.sort_unstable();
             kernels.dedup();
         }
+        if self.sampler.is_some() {
+            kernels.extend(sample::Stage::ALL.map(Kernel::Sample));
+        }
         kernels
+    }
+
+    /// Sequences whose pages and history may live at once.
+    #[must_use]
+    pub const fn slots(&self) -> u32 {
+        self.sizes.slots
     }
 
     /// Tokens that one sequence may hold, prompt and answer.
@@ -373,7 +401,7 @@ fn work_sizes(config: &Config, sizes: &Sizes) -> [(&'static str, u64); 16] {
         ("attn", floats(rows, sizes.attn)),
         ("gate_up", floats(rows, sizes.gate_up)),
         ("act", floats(rows, sizes.act)),
-        ("logits", floats(logit_rows, sizes.vocab)),
+        ("logits", floats(logit_rows + u64::from(sizes.penalised_rows), sizes.vocab)),
         ("ids", logit_rows * 4),
         ("rows", rows * size_of::<Row>() as u64),
         ("tiles", rows * size_of::<Tile>() as u64),

@@ -3,6 +3,7 @@
 use super::LoadOptions;
 use super::config::Config;
 use crate::error::{Error, Result};
+use crate::kernels::sample::PENALISED_ROWS;
 use crate::kernels::{KvType, padded};
 use crate::limits::{self, PAGE_TOKENS, SPLIT_TOKENS};
 
@@ -91,6 +92,8 @@ pub(super) const fn splits(position: u32) -> u32 {
 pub(super) struct Sizes {
     pub(super) rows: u32,
     pub(super) logit_rows: u32,
+    /// Rows behind the model's logits, for the penalised copies of sampling.
+    pub(super) penalised_rows: u32,
     pub(super) slots: u32,
     /// Pages a slot of the block tables.
     pub(super) table_stride: u32,
@@ -129,6 +132,7 @@ impl Sizes {
         let mut sizes = Self {
             rows: 1,
             logit_rows: 1,
+            penalised_rows: if options.sampled_rows > 0 { PENALISED_ROWS } else { 0 },
             slots: options.slots,
             table_stride: context.div_ceil(PAGE_TOKENS),
             hidden: padded(config.hidden),
@@ -143,17 +147,25 @@ impl Sizes {
         };
         let row_bytes = u64::from(sizes.hidden.max(sizes.qkv).max(sizes.attn).max(sizes.gate_up).max(sizes.act)) * 4;
         let logit_bytes = u64::from(vocab) * 4;
-        if row_bytes.max(logit_bytes) > binding_bytes {
+        let least = row_bytes.max(logit_bytes * u64::from(1 + sizes.penalised_rows));
+        if least > binding_bytes {
             let what = "one row of activations or logits".to_owned();
             let place = format!("bindings of {binding_bytes} bytes");
-            return Err(Error::OutOfMemory { what, bytes: row_bytes.max(logit_bytes), place });
+            return Err(Error::OutOfMemory { what, bytes: least, place });
         }
-        let whole = u64::from(context) * u64::from(options.slots);
         let at_most = |bytes: u64, row: u64| u32::try_from(bytes / row).unwrap_or(u32::MAX);
+        // A slot has its ids, and its block table, in one binding with all others.
+        sizes.slots = options.slots.min(at_most(binding_bytes, u64::from(context) * 4)).max(1);
+        let whole = u64::from(context) * u64::from(sizes.slots);
         sizes.rows = options.step_rows.min(at_most(whole, 1)).min(at_most(binding_bytes, row_bytes));
-        sizes.logit_rows = limits::LOGIT_ROWS_MAX.min(sizes.rows).min(at_most(binding_bytes, logit_bytes));
+        let wanted = match options.sampled_rows {
+            0 => limits::LOGIT_ROWS_MAX,
+            rows => rows.min(limits::SAMPLED_ROWS_MAX),
+        };
+        let logit_rows = at_most(binding_bytes, logit_bytes) - sizes.penalised_rows;
+        sizes.logit_rows = wanted.min(sizes.rows).min(logit_rows);
         let one = u64::from(splits(context - 1));
-        let all = one * u64::from(sizes.rows.min(options.slots.saturating_mul(DECODE_ROWS)));
+        let all = one * u64::from(sizes.rows.min(sizes.slots.saturating_mul(DECODE_ROWS)));
         let bound = limits::ATTN_PARTS_BYTES.min(binding_bytes) / sizes.split_bytes;
         sizes.row_splits = u32::try_from(all.min(bound.max(one))).unwrap_or(u32::MAX);
         Ok(sizes)

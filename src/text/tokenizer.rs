@@ -105,6 +105,26 @@ impl Tokenizer {
         self.special.bos
     }
 
+    /// Bytes that an id spells, often a part of a word and sometimes of a character; a control token's own name.
+    ///
+    /// # Errors
+    /// When the id is not in the vocabulary.
+    pub fn spelling(&self, id: u32) -> Result<&[u8]> {
+        let (kind, bytes) = self.vocabulary.piece(id)?;
+        let control = self.control();
+        let name = || control.binary_search_by_key(&id, |(_, id)| *id).map(|at| control[at].0.as_bytes());
+        Ok(if kind == Kind::Control { name().unwrap_or(bytes) } else { bytes })
+    }
+
+    /// Ids of control tokens, those that end an answer and BOS among them; ascending.
+    #[must_use]
+    pub fn special_tokens(&self) -> Vec<u32> {
+        let control = self.control().iter().map(|(_, id)| *id);
+        let all: std::collections::BTreeSet<u32> =
+            control.chain(self.special.ends.iter().copied()).chain(self.special.bos).collect();
+        all.into_iter().collect()
+    }
+
     /// Ids known, added tokens included.
     #[must_use]
     pub fn vocab_size(&self) -> u32 {

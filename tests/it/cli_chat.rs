@@ -116,7 +116,8 @@ fn kv_grows_from_turn_to_turn_and_clear_forgets_it() {
     let first_tokens = figure(&first, " tokens at");
     let second = turn("and then");
     let cached = figure(&second, " more cached");
-    assert!(cached >= first_tokens, "{cached} of at least {first_tokens} are kept: {second}");
+    // Whole pages of 16 are.
+    assert!(cached + 16 > first_tokens, "{cached} of at least {first_tokens} are kept: {second}");
     let third = turn("and then");
     assert!(figure(&third, " more cached") > cached, "{third}");
     terminal.press("/clear\r");

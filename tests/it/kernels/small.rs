@@ -65,9 +65,11 @@ fn embed_equals_its_twin_on_every_adapter() {
                     scales: buffer(player, "scales", &planes.scales),
                     high: buffer(player, "high", &planes.high),
                 };
-                let batch: Vec<Row> = (0..row_count)
-                    .map(|i| Row { token: random.below(150) as u32, position: i, slot: 0, pad: 0 })
-                    .collect();
+                // Every third row takes its token from the history of its slot.
+                let history: Vec<u32> = (0..2 * row_count).map(|_| random.below(150) as u32).collect();
+                let mut token = |i| if i % 3 == 2 { embed::FROM_HISTORY } else { random.below(150) as u32 };
+                let batch: Vec<Row> =
+                    (0..row_count).map(|i| Row { token: token(i), position: i, slot: i % 2, pad: 0 }).collect();
                 let count = (row_count * padded(k)) as usize;
                 let out = buffer(player, "out", &words(&vec![3.0; count]));
                 let args = embed::Args {
@@ -78,6 +80,8 @@ fn embed_equals_its_twin_on_every_adapter() {
                     out,
                     out_stride: padded(k),
                     scale: 24.0,
+                    history: buffer(player, "history", &history),
+                    history_stride: row_count,
                 };
                 let mut tape = Tape::new();
                 embed::record(&mut tape, &args);

@@ -1,0 +1,142 @@
+//! From flags to an engine: adapter, model, pool and trace.
+
+use super::adapter::{self, Opened};
+use super::batch_args::BatchOptions;
+use super::interrupt;
+use super::load;
+use super::options::{DeviceChoice, ModelOptions};
+use crate::clock::unix_seconds;
+use crate::engine::event::Event;
+use crate::engine::executor::ModelExecutor;
+use crate::engine::serving::{Engine, EngineConfig};
+use crate::engine::{chunk_tokens_default, fit};
+use crate::error::Result;
+use crate::format::model_files::ModelFiles;
+use crate::kernels::{KvType, Tier};
+use crate::limits;
+use crate::model::LoadOptions;
+use crate::sched;
+use crate::trace;
+use sha2::{Digest, Sha256};
+
+/// An engine over a loaded model, and what results say about it.
+pub(super) struct Serving {
+    /// The engine, idle.
+    pub(super) engine: Engine,
+    /// Name of the model.
+    pub(super) model: String,
+    /// Name of the adapter.
+    pub(super) adapter: String,
+    /// Name of the API that reaches it.
+    pub(super) backend: String,
+    /// Tier of the shaders.
+    pub(super) tier: Tier,
+    /// Architecture, size and format, as llama-bench prints them.
+    pub(super) type_name: String,
+    /// Bytes of the tensors in the file.
+    pub(super) file_bytes: u64,
+    /// Parameters.
+    pub(super) params: u64,
+    /// Context that the pool holds.
+    pub(super) context_tokens: u32,
+    /// Context that the model was made for.
+    pub(super) context_tokens_made_for: u32,
+    /// Bytes of a KV page in all layers.
+    pub(super) page_bytes: u64,
+    /// Size of the vocabulary.
+    pub(super) vocab: u32,
+    /// Prompt tokens of a usual chunk, for progress bars.
+    pub(super) chunk_tokens: u32,
+}
+
+/// Opens the adapter, loads the model and begins the trace. `context_tokens` replaces the model's own context where the user
+/// chose none.
+///
+/// # Errors
+/// As [`load::model`], and a trace that cannot be written.
+pub(super) fn open(
+    files: &ModelFiles,
+    options: &ModelOptions,
+    batch: &BatchOptions,
+    context_tokens: Option<u32>,
+) -> Result<Serving> {
+    let trace = batch.trace.as_deref().map(trace::Writer::create).transpose()?;
+    let Opened { mut player, plan, name, backend, host_memory } = adapter::open(&options.adapter)?;
+    let chunk = options.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.step_tokens);
+    let alone = batch.slots == 1;
+    let wanted = LoadOptions {
+        context_tokens: options.context_tokens.or(context_tokens),
+        // A request that runs alone gets no step larger than a chunk.
+        step_rows: if alone { chunk } else { options.step_tokens },
+        slots: batch.slots,
+        kv: options.kv,
+        kv_bytes: options.kv_bytes,
+        sampled_rows: batch.slots.min(limits::SAMPLED_ROWS_MAX),
+    };
+    let model = load::model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
+    let sched = sched::Config {
+        pages: model.pages(),
+        slots: model.slots(),
+        step_tokens: model.step_rows_max(),
+        chunk_tokens: options.chunk_tokens,
+        context_tokens: model.context_tokens(),
+        queue_max: limits::QUEUE_MAX,
+        queue_tokens_max: limits::QUEUE_TOKENS_MAX,
+        policy: batch.policy,
+        itl_slo_nanos: batch.itl_slo_nanos,
+        prefix_caching: batch.prefix_caching,
+        logit_rows: model.logit_rows_max(),
+    };
+    let mut config = EngineConfig::new(sched, model.vocab(), digest(files, options.kv, &model.type_name()));
+    config.prior = fit::prior(chunk);
+    if options.adapter.device == DeviceChoice::Twin {
+        // It computes while it is asked to begin, so that nothing runs meanwhile.
+        config.steps_ahead = 0;
+    }
+    let spinner = super::progress::Progress::spinner("building kernels");
+    let (type_name, file_bytes, params) = (model.type_name(), model.file_bytes(), model.params());
+    let (context_tokens, vocab, pages) = (model.context_tokens(), model.vocab(), model.pages());
+    let (context_tokens_made_for, page_bytes) = (model.context_tokens_made_for(), model.page_bytes());
+    let mut engine = Engine::new(config, Box::new(ModelExecutor::new(model, player)?));
+    drop(spinner);
+    interrupt::check()?;
+    if let Some(mut trace) = trace {
+        let unix = u64::try_from(unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
+        trace.write(&Event::Meta {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            model: files.name.clone(),
+            adapter: name.clone(),
+            tier: plan.tier.name().to_owned(),
+            page_tokens: limits::PAGE_TOKENS,
+            pages,
+            policy: batch.policy.name().to_owned(),
+            unix_ns: unix.saturating_sub(engine.now_nanos()),
+        });
+        engine.observe(Box::new(move |event| trace.write(event)));
+    }
+    Ok(Serving {
+        engine,
+        model: files.name.clone(),
+        adapter: name,
+        backend,
+        tier: plan.tier,
+        type_name,
+        file_bytes,
+        params,
+        context_tokens,
+        context_tokens_made_for,
+        page_bytes,
+        vocab,
+        chunk_tokens: chunk,
+    })
+}
+
+/// What tells this model's K and V from another's, in one process.
+fn digest(files: &ModelFiles, kv: KvType, type_name: &str) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in [files.name.as_str(), type_name, kv.name()] {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}

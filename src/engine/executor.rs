@@ -1,0 +1,103 @@
+//! What computes steps: a model on a player (a GPU or the CPU twin), or in tests anything.
+
+use std::collections::HashMap;
+
+use crate::clock::{Clock, millis_from_nanos};
+use crate::error::Result;
+use crate::kernels::sample::{Answer, Sampled};
+use crate::kernels::{Kernel, Tape};
+use crate::model::{Model, ServingRows};
+use crate::recording::{Player, Ticket};
+
+/// What a step yielded.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StepOutput {
+    /// A token for each sequence with a `sample`, in their order.
+    pub sampled: Vec<Sampled>,
+    /// Time on the device, where it can tell.
+    pub gpu_nanos: Option<u64>,
+}
+
+/// Computes steps in the order in which they are submitted.
+pub trait Executor {
+    /// Begins a step and returns at once.
+    ///
+    /// # Errors
+    /// The device's; then none of the steps in flight yields anything.
+    fn submit(&mut self, rows: &[ServingRows<'_>]) -> Result<Ticket>;
+
+    /// The result of a step if it is there. Each ticket is answered once.
+    ///
+    /// # Errors
+    /// As [`Executor::submit`].
+    fn poll(&mut self, ticket: Ticket) -> Result<Option<StepOutput>>;
+
+    /// Waits for the result. Not callable in a page.
+    ///
+    /// # Errors
+    /// As [`Executor::submit`].
+    fn wait(&mut self, ticket: Ticket) -> Result<StepOutput>;
+}
+
+/// A model and the player that holds it.
+pub struct ModelExecutor {
+    model: Model,
+    player: Box<dyn Player<Kernel>>,
+    tape: Tape,
+    pending: HashMap<Ticket, Option<Answer>>,
+}
+
+impl ModelExecutor {
+    /// Builds the kernels that the model uses. The model was loaded to sample.
+    ///
+    /// # Errors
+    /// A kernel that the driver refuses, or a lost device.
+    pub fn new(model: Model, mut player: Box<dyn Player<Kernel>>) -> Result<Self> {
+        let (kernels, clock) = (model.kernels(), Clock::start());
+        player.prepare(&kernels)?;
+        let ms = millis_from_nanos(clock.nanos());
+        tracing::info!(kernels = kernels.len(), ms, "kernels are built");
+        Ok(Self { model, player, tape: Tape::new(), pending: HashMap::new() })
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The player.
+    #[must_use]
+    pub fn player(&self) -> &dyn Player<Kernel> {
+        self.player.as_ref()
+    }
+}
+
+fn output(answer: Option<&Answer>, rows: usize, words: &[u32], gpu_nanos: Option<u64>) -> StepOutput {
+    let sampled = answer.map_or_else(Vec::new, |answer| (0..rows).map(|row| answer.sampled(words, row)).collect());
+    StepOutput { sampled, gpu_nanos }
+}
+
+impl Executor for ModelExecutor {
+    fn submit(&mut self, rows: &[ServingRows<'_>]) -> Result<Ticket> {
+        self.tape.clear();
+        let answer = self.model.record_serving(&mut self.tape, rows);
+        let ticket = self.player.submit(&self.tape)?;
+        self.pending.insert(ticket, answer);
+        Ok(ticket)
+    }
+
+    fn poll(&mut self, ticket: Ticket) -> Result<Option<StepOutput>> {
+        let Some(played) = self.player.poll(ticket)? else { return Ok(None) };
+        let answer = self.pending.remove(&ticket).expect("a ticket is answered once");
+        let rows = answer.as_ref().map_or(0, Answer::rows);
+        Ok(Some(output(answer.as_ref(), rows, &played.words, played.gpu_nanos)))
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> Result<StepOutput> {
+        let played = self.player.wait(ticket)?;
+        let answer = self.pending.remove(&ticket).expect("a ticket is answered once");
+        let rows = answer.as_ref().map_or(0, Answer::rows);
+        Ok(output(answer.as_ref(), rows, &played.words, played.gpu_nanos))
+    }
+}

@@ -1,0 +1,229 @@
+//! The cost model, fitted online: how long a step lasts, from how long the last ones did.
+//!
+//! ```text
+//! nanos ~ a + b · prefill tokens (each chunk rounded up to tiles) + c · decode rows + d · attended pairs
+//! ```
+//!
+//! Least squares over all steps seen, older ones counting less. Steps of one kind leave coefficients open, so each pulls weakly
+//! towards what it was before; none is below zero.
+
+use crate::limits::{LONE_STEP_NANOS, PREFILL_TILE_TOKENS};
+use crate::sched::{CostModel, RowKind, StepRows};
+
+const TERMS: usize = 4;
+/// What the sums keep with each step: a memory of some 200 steps.
+const MEMORY: f64 = 0.995;
+/// Steps before the first model is handed out.
+const FIRST: u64 = 4;
+/// The scheduler's unit in one nanosecond.
+const UNITS: u64 = 1024;
+/// Relative change of a predicted step that is worth telling the scheduler.
+const WORTH: f64 = 0.03;
+
+/// What the cost model counts in a step.
+pub type Terms = [f64; TERMS];
+
+/// The four counts of a step's rows.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "counts of a step are far below 2^52")]
+pub fn terms(rows: &[StepRows]) -> Terms {
+    let (mut prefill, mut decode, mut pairs) = (0_u64, 0_u64, 0_u64);
+    for row in rows {
+        let (from, count) = (u64::from(row.from), u64::from(row.tokens));
+        pairs += count * from + count * (count + 1) / 2;
+        match row.kind {
+            RowKind::Prefill => prefill += count.next_multiple_of(u64::from(PREFILL_TILE_TOKENS)),
+            RowKind::Decode => decode += count,
+        }
+    }
+    [1.0, prefill as f64, decode as f64, pairs as f64]
+}
+
+/// The fit.
+#[derive(Debug, Clone)]
+pub struct Fit {
+    /// Sums of term times term, and of term times nanoseconds.
+    products: [[f64; TERMS]; TERMS],
+    targets: Terms,
+    model: Terms,
+    handed: Terms,
+    steps: u64,
+    /// Σ of squared relative errors of predictions made before their step was seen, and how many.
+    errors: (f64, u64),
+}
+
+/// A guess for an adapter on which a chunk of `chunk_tokens` takes half a second: a decode row as dear as four prefill tokens.
+#[must_use]
+pub fn prior(chunk_tokens: u32) -> CostModel {
+    let token = LONE_STEP_NANOS * UNITS / u64::from(chunk_tokens.max(1));
+    CostModel { a: 0, b: token, c: 4 * token, d: 0 }
+}
+
+impl Fit {
+    /// A fit that has seen nothing and believes `prior`.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a guess")]
+    pub fn new(prior: CostModel) -> Self {
+        let model = [prior.a, prior.b, prior.c, prior.d].map(|units| units as f64 / UNITS as f64);
+        let zero = [0.0; TERMS];
+        Self { products: [zero; TERMS], targets: zero, model, handed: model, steps: 0, errors: (0.0, 0) }
+    }
+
+    /// Nanoseconds that a step of these terms is predicted to last.
+    #[must_use]
+    pub fn predict(&self, terms: &Terms) -> f64 {
+        self.model.iter().zip(terms).map(|(m, t)| m * t).sum()
+    }
+
+    /// Learns from a step. The new model, if it differs enough from the one handed out last.
+    #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a step are far below 2^52")]
+    pub fn observe(&mut self, terms: &Terms, nanos: u64) -> Option<CostModel> {
+        self.steps += 1;
+        if self.steps == 1 {
+            // The driver's first launch is like no other.
+            return None;
+        }
+        let nanos = nanos as f64;
+        if self.steps > FIRST && nanos > 0.0 {
+            self.errors.0 += (self.predict(terms) / nanos - 1.0).powi(2);
+            self.errors.1 += 1;
+        }
+        // Relative errors matter: a step of 20 ms and one of 2 s count alike.
+        let weight = 1.0 / nanos.max(1.0).powi(2);
+        for (i, row) in self.products.iter_mut().enumerate() {
+            for (j, sum) in row.iter_mut().enumerate() {
+                *sum = *sum * MEMORY + weight * terms[i] * terms[j];
+            }
+            self.targets[i] = self.targets[i] * MEMORY + weight * terms[i] * nanos;
+        }
+        self.model = solve(&self.products, &self.targets, &self.model);
+        let (now, then) = (self.predict(terms), self.handed.iter().zip(terms).map(|(m, t)| m * t).sum::<f64>());
+        if self.steps <= FIRST || (now - then).abs() <= WORTH * now {
+            return None;
+        }
+        self.handed = self.model;
+        Some(self.cost_model())
+    }
+
+    /// The model in the scheduler's unit.
+    #[must_use]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "not negative; `as` saturates"
+    )]
+    pub fn cost_model(&self) -> CostModel {
+        let [a, b, c, d] = self.model.map(|m| (m * UNITS as f64).round() as u64);
+        CostModel { a, b, c, d }
+    }
+
+    /// Root mean square of the relative errors of predictions, each made before its step was seen.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "steps are counted far below 2^52")]
+    pub fn residual(&self) -> Option<f64> {
+        (self.errors.1 > 0).then(|| (self.errors.0 / self.errors.1 as f64).sqrt())
+    }
+}
+
+/// Least squares with no term below zero: terms that come out negative are left out, one after the other. `before` is what
+/// terms that nothing tells apart stay near.
+fn solve(products: &[[f64; TERMS]; TERMS], targets: &Terms, before: &Terms) -> Terms {
+    let mut used = [true; TERMS];
+    loop {
+        let solution = solve_used(products, targets, before, &used);
+        let worst = (0..TERMS).filter(|&i| solution[i] < 0.0).min_by(|&a, &b| {
+            let weight = |i: usize| solution[i] * products[i][i].sqrt();
+            weight(a).total_cmp(&weight(b))
+        });
+        match worst {
+            Some(i) => used[i] = false,
+            None => return solution,
+        }
+    }
+}
+
+/// Gauss with the terms in use, each scaled to its own size and pulled weakly towards `before`.
+fn solve_used(products: &[[f64; TERMS]; TERMS], targets: &Terms, before: &Terms, used: &[bool; TERMS]) -> Terms {
+    const PULL: f64 = 1e-6;
+    let scale: Terms = std::array::from_fn(|i| products[i][i].sqrt().max(1e-300));
+    let mut rows = [[0.0_f64; TERMS + 1]; TERMS];
+    for i in 0..TERMS {
+        let live = used[i] && products[i][i] > 0.0;
+        for j in 0..TERMS {
+            rows[i][j] = if live && used[j] { products[i][j] / scale[i] / scale[j] } else { 0.0 };
+        }
+        rows[i][TERMS] = if live { targets[i] / scale[i] + PULL * before[i] * scale[i] } else { 0.0 };
+        rows[i][i] += if live { PULL } else { 1.0 };
+        if used[i] && !live {
+            // Never seen: as before.
+            rows[i][TERMS] = before[i] * scale[i];
+        }
+    }
+    for i in 0..TERMS {
+        let pivot = (i..TERMS).max_by(|&a, &b| rows[a][i].abs().total_cmp(&rows[b][i].abs())).unwrap_or(i);
+        rows.swap(i, pivot);
+        let top = rows[i];
+        for row in rows.iter_mut().skip(i + 1) {
+            let factor = row[i] / top[i];
+            row.iter_mut().zip(top).for_each(|(x, y)| *x -= factor * y);
+        }
+    }
+    let mut solution = [0.0; TERMS];
+    for i in (0..TERMS).rev() {
+        let known: f64 = (i + 1..TERMS).map(|j| rows[i][j] * solution[j]).sum();
+        solution[i] = (rows[i][TERMS] - known) / rows[i][i];
+    }
+    std::array::from_fn(|i| solution[i] / scale[i])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(kind: RowKind, from: u32, tokens: u32) -> StepRows {
+        StepRows { id: 0, slot: 0, kind, from, tokens, last: true }
+    }
+
+    #[test]
+    fn fit_finds_the_model_that_made_the_steps() {
+        let truth = [5e6, 7e6, 3e7, 4e3];
+        let mut fit = Fit::new(CostModel::default());
+        for i in 0..60_u32 {
+            let mut rows = vec![row(RowKind::Decode, 10 * i, 1); (i % 5) as usize];
+            if i % 3 > 0 {
+                rows.push(row(RowKind::Prefill, 16 * i, 8 * (1 + i % 7)));
+            }
+            if rows.is_empty() {
+                continue;
+            }
+            let terms = terms(&rows);
+            let nanos: f64 = truth.iter().zip(terms).map(|(m, t)| m * t).sum();
+            fit.observe(&terms, nanos as u64);
+        }
+        for (got, want) in fit.model.iter().zip(truth) {
+            assert!((got / want - 1.0).abs() < 0.01, "{:?}", fit.model);
+        }
+        assert!(fit.residual().is_some_and(|r| r < 0.5), "{:?}", fit.residual());
+    }
+
+    #[test]
+    fn steps_of_one_kind_leave_a_model_without_negative_terms() {
+        let mut fit = Fit::new(CostModel::default());
+        let mut last = None;
+        for i in 0..50_u32 {
+            let terms = terms(&[row(RowKind::Decode, i, 1)]);
+            last = fit.observe(&terms, 30_000_000 - u64::from(i) * 10_000).or(last);
+        }
+        assert!(fit.model.iter().all(|m| *m >= 0.0), "{:?}", fit.model);
+        let predicted = fit.predict(&terms(&[row(RowKind::Decode, 50, 1)]));
+        assert!((predicted / 29.5e6 - 1.0).abs() < 0.05, "{predicted}");
+        assert!(last.is_some());
+    }
+
+    #[test]
+    fn prefill_is_counted_in_tiles_and_pairs_by_position() {
+        let terms = terms(&[row(RowKind::Prefill, 16, 9), row(RowKind::Decode, 4, 1)]);
+        assert_eq!(terms, [1.0, 16.0, 1.0, f64::from(16 * 9 + 45 + 5)]);
+    }
+}

@@ -1,0 +1,25 @@
+//! OpenAI's wire format: chat completions, completions, batch files.
+//!
+//! ```text
+//! body ──fields, params, prompt──▶ Job ──▶ engine requests, one a choice
+//! engine tokens ──choice──▶ Answering ──response, logprobs──▶ body
+//! batch: the lines of a batch file, one such body each
+//! error: what goes wrong, as clients expect to be told
+//! ```
+
+mod answering;
+pub mod batch;
+mod choice;
+mod error;
+mod fields;
+mod job;
+mod logprobs;
+mod params;
+mod prompt;
+mod response;
+
+pub use answering::{Answering, Pushed};
+pub use error::{ApiError, ErrorBody};
+pub use job::{Endpoint, Host, Job};
+pub use params::Params;
+pub use response::{Body, Head};

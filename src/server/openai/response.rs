@@ -1,0 +1,150 @@
+//! Responses as OpenAI's SDK types them.
+
+use serde::Serialize;
+
+use super::answering::Answering;
+use super::choice::Choice;
+use super::job::{Endpoint, Host};
+use super::logprobs::{self, ChatLogprobs, TextLogprobs};
+
+/// What every response begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// What tells this response from others, behind the endpoint's prefix.
+    pub id: String,
+    /// Seconds since 1970.
+    pub created: i64,
+}
+
+/// The body of a response.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Body {
+    /// Of `/v1/chat/completions`.
+    Chat(Completion<ChatChoice>),
+    /// Of `/v1/completions`.
+    Text(Completion<TextChoice>),
+}
+
+/// `chat.completion` or `text_completion`.
+#[derive(Debug, Serialize)]
+pub struct Completion<C> {
+    id: String,
+    object: &'static str,
+    created: i64,
+    model: String,
+    choices: Vec<C>,
+    usage: Usage,
+}
+
+/// A choice of a chat.
+#[derive(Debug, Serialize)]
+pub struct ChatChoice {
+    index: usize,
+    message: Message,
+    logprobs: Option<ChatLogprobs>,
+    finish_reason: Option<&'static str>,
+    #[serde(flatten)]
+    ids: Option<Ids>,
+}
+
+#[derive(Debug, Serialize)]
+struct Message {
+    role: &'static str,
+    content: String,
+    refusal: Option<()>,
+}
+
+/// A choice of a completion.
+#[derive(Debug, Serialize)]
+pub struct TextChoice {
+    index: usize,
+    text: String,
+    logprobs: Option<TextLogprobs>,
+    finish_reason: Option<&'static str>,
+    #[serde(flatten)]
+    ids: Option<Ids>,
+}
+
+/// With `return_token_ids`.
+#[derive(Debug, Serialize)]
+struct Ids {
+    token_ids: Vec<u32>,
+    prompt_token_ids: Vec<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct Usage {
+    prompt_tokens: u64,
+    completion_tokens: u64,
+    total_tokens: u64,
+    prompt_tokens_details: PromptDetails,
+}
+
+#[derive(Debug, Serialize)]
+struct PromptDetails {
+    cached_tokens: u64,
+}
+
+/// The response to a job whose choices have all ended.
+pub(super) fn body(answering: &Answering, choices: &[Choice], head: Head, host: &Host<'_>) -> Body {
+    let job = answering.job();
+    let wants_logprobs = job.params.sampling.logprobs.is_some();
+    let all = choices.iter().enumerate();
+    let ids = |index: usize, choice: &Choice| {
+        job.params.return_token_ids.then(|| Ids {
+            token_ids: choice.tokens.iter().map(|token| token.id).collect(),
+            prompt_token_ids: job.prompt(index).to_vec(),
+        })
+    };
+    match job.endpoint {
+        Endpoint::Chat => {
+            let choices = all.map(|(index, choice)| ChatChoice {
+                index,
+                message: Message { role: "assistant", content: choice.text.clone(), refusal: None },
+                logprobs: wants_logprobs.then(|| logprobs::of_chat(choice, host.tokenizer)),
+                finish_reason: finish_reason(choice),
+                ids: ids(index, choice),
+            });
+            Body::Chat(completion("chatcmpl-", "chat.completion", choices.collect(), answering, head, host))
+        }
+        Endpoint::Completions => {
+            let choices = all.map(|(index, choice)| TextChoice {
+                index,
+                text: choice.text.clone(),
+                logprobs: wants_logprobs.then(|| logprobs::of_text(choice, host.tokenizer)),
+                finish_reason: finish_reason(choice),
+                ids: ids(index, choice),
+            });
+            Body::Text(completion("cmpl-", "text_completion", choices.collect(), answering, head, host))
+        }
+    }
+}
+
+fn finish_reason(choice: &Choice) -> Option<&'static str> {
+    choice.finish.map(|reason| reason.name())
+}
+
+fn completion<C>(
+    prefix: &str,
+    object: &'static str,
+    choices: Vec<C>,
+    answering: &Answering,
+    head: Head,
+    host: &Host<'_>,
+) -> Completion<C> {
+    let (prompt_tokens, completion_tokens) = (answering.prompt_tokens(), answering.completion_tokens());
+    Completion {
+        id: format!("{prefix}{}", head.id),
+        object,
+        created: head.created,
+        model: host.model.to_owned(),
+        choices,
+        usage: Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: prompt_tokens + completion_tokens,
+            prompt_tokens_details: PromptDetails { cached_tokens: answering.cached_tokens() },
+        },
+    }
+}
