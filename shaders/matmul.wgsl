@@ -1,10 +1,6 @@
 // matmul: y[r, n] = bias[n] + sum_k x[r, k] * w[n, k];  out[r, out_column + n] = {{ "act(y[r, n]) * y[r, columns + n]" if gated else "y[r, n]" }}
 //
 // x      [rows, x_stride] f32, zero from k to whole blocks of 32
-{% if normed %}
-// x is first normed as by rms_norm, in its order: 64 sums of squares, joined by a tree. Every workgroup does that for itself,
-// which pays where it has few fat lanes and a launch costs more than a row's norm.
-{% endif %}
 // With params.add the product is added to what out holds.
 //
 // w      packed [{{ "2 columns" if gated else "columns" }}, k] {{ format }}, layout in src/kernels/layout.rs; dequantised in registers
@@ -40,8 +36,8 @@ struct Params {
     grid_x: u32,
     gelu: u32,
     add: u32,
-    norm_dim: u32,
-    norm_eps: f32,
+    pad0: u32,
+    pad1: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -57,13 +53,6 @@ struct Params {
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 // [rows, out_stride]
 @group(0) @binding(6) var<storage, read_write> out: array<f32>;
-{% if normed %}
-// [norm_dim]
-@group(0) @binding(7) var<storage, read> norm_weight: array<f32>;
-
-var<workgroup> x_normed: array<vec4<f32>, {{ norm_vectors }}>;
-var<workgroup> norm_sums: array<f32, 64>;
-{% endif %}
 
 {% if exchange == "workgroup" %}
 // One block of x: [rows][8 vec4s], and the sums of its vec4s.
@@ -104,33 +93,6 @@ fn main(
     let plane{{ c }} = (column{{ c }} / 32u) * params.blocks * 32u + column{{ c }} % 32u;
     let codes{{ c }} = (column{{ c }} / 32u) * params.blocks * {{ 32 * vectors }}u + column{{ c }} % 32u;
 {% endfor %}
-{% if normed %}
-    for (var l = local.x; l < 64u; l += {{ lanes }}u) {
-        var sum = 0.0;
-        for (var i = l; i < params.x_stride_vectors; i += 64u) {
-            let h = x[x_row0 + i];
-            sum = fma(h.x, h.x, sum);
-            sum = fma(h.y, h.y, sum);
-            sum = fma(h.z, h.z, sum);
-            sum = fma(h.w, h.w, sum);
-        }
-        norm_sums[l] = sum;
-    }
-    workgroupBarrier();
-{% for half in [32, 16, 8, 4, 2, 1] %}
-    for (var l = local.x; l < {{ half }}u; l += {{ lanes }}u) {
-        norm_sums[l] += norm_sums[l + {{ half }}u];
-    }
-    workgroupBarrier();
-{% endfor %}
-    let norm_factor = 1.0 / sqrt(norm_sums[0] / f32(params.norm_dim) + params.norm_eps);
-    let norm_last = params.norm_dim - 1u;
-    for (var i = local.x; i < params.x_stride_vectors; i += {{ lanes }}u) {
-        let w = vec4<f32>(norm_weight[min(4u * i, norm_last)], norm_weight[min(4u * i + 1u, norm_last)], norm_weight[min(4u * i + 2u, norm_last)], norm_weight[min(4u * i + 3u, norm_last)]);
-        x_normed[i] = x[x_row0 + i] * norm_factor * w;
-    }
-    workgroupBarrier();
-{% endif %}
 {% for r in range(rows) %}
 {% for g in range(groups) %}
     var total{{ r }}_{{ g }} = {{ zero }};
@@ -161,7 +123,7 @@ fn main(
             workgroupBarrier();
 {% elif exchange == "subgroup" %}
 {% for r in range(rows) %}
-            let own{{ r }} = {{ "x_normed[" if normed else "x[x_row" ~ r ~ " + " }}block * 8u + (subgroup_lane & 7u)];
+            let own{{ r }} = x[x_row{{ r }} + block * 8u + (subgroup_lane & 7u)];
 {% if has_minimum %}
             let own_sum{{ r }} = ((own{{ r }}.x + own{{ r }}.y) + own{{ r }}.z) + own{{ r }}.w;
 {% endif %}
@@ -221,7 +183,7 @@ fn main(
 {% elif exchange == "subgroup" %}
             let x{{ q }}_{{ r }} = subgroupBroadcast(own{{ r }}, {{ q }}u);
 {% else %}
-            let x{{ q }}_{{ r }} = {{ "x_normed[" if normed else "x[x_row" ~ r ~ " + " }}block * 8u + {{ q }}u];
+            let x{{ q }}_{{ r }} = x[x_row{{ r }} + block * 8u + {{ q }}u];
 {% endif %}
 {% for g in range(groups) %}
 {% for i in range(4) %}

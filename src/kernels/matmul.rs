@@ -3,9 +3,9 @@
 use super::gate_act::{self, Activation};
 use super::layout::{self, Packed, TwinPlanes};
 use super::plan::Plan;
-use super::{Access, Exchange, Kernel, Spec, Tape, Tier, floats, params_struct, rms_norm};
+use super::{Access, Exchange, Kernel, Spec, Tape, Tier, floats, params_struct};
 use crate::format::block::BlockFormat;
-use crate::limits::{BASE_WORKGROUP_BYTES, BLOCK_WEIGHTS, SLICE_BLOCKS_MIN, SLICES_MAX};
+use crate::limits::{BLOCK_WEIGHTS, SLICE_BLOCKS_MIN, SLICES_MAX};
 use crate::recording::BufferId;
 
 /// Constants of a variant.
@@ -25,8 +25,6 @@ pub struct Shape {
     pub exchange: Exchange,
     /// Codes are loaded as 64-bit words: half the loads, where a driver makes them one by one.
     pub long: bool,
-    /// Rows are normed on the way in: [`Args::norm`].
-    pub normed: bool,
     /// The columns are gates, then as many ups, and the output is [`Args::gate`] of one times the other.
     pub gated: bool,
 }
@@ -55,21 +53,8 @@ pub struct Args {
     pub rows: u32,
     /// The weights are gates, then as many ups; halves the columns of the output.
     pub gate: Option<Activation>,
-    /// Norm each row of `x` first; where [`Plan::norms_in_matmul`].
-    pub norm: Option<Norm>,
     /// Add to `out` instead of replacing it; not with a gate.
     pub add: bool,
-}
-
-/// The RMS norm of a row, as [`super::rms_norm`] computes it.
-#[derive(Debug, Clone, Copy)]
-pub struct Norm {
-    /// `[dim]` f32.
-    pub weight: BufferId,
-    /// Elements of a row.
-    pub dim: u32,
-    /// Added to the mean square.
-    pub eps: f32,
 }
 
 params_struct! {
@@ -89,17 +74,10 @@ params_struct! {
         grid_x: u32,
         gelu: u32,
         add: u32,
-        norm_dim: u32,
-        norm_eps: f32,
+        pad0: u32,
+        pad1: u32,
     }
 }
-
-/// Most floats of a row that is normed on the way in: what fits base's workgroup memory beside the sums.
-const NORMED_MAX: u32 = (BASE_WORKGROUP_BYTES / 4 - 64) / BLOCK_WEIGHTS * BLOCK_WEIGHTS;
-/// Lanes of a workgroup that norms: four times the columns share one norm.
-const NORMED_LANES: u8 = 32;
-const NORMED_BINDINGS: [Access; 7] =
-    [Access::Read, Access::Read, Access::Read, Access::Read, Access::Read, Access::Write, Access::Read];
 
 /// Blocks in one K slice of the canonical order: a constant of K alone.
 #[must_use]
@@ -110,7 +88,7 @@ pub const fn slice_blocks(blocks: u32) -> u32 {
 
 /// Records the launch.
 pub fn record(tape: &mut Tape, plan: Plan, args: &Args) {
-    record_shape(tape, plan.matmul(args.weights.format, args.rows, args.norm.is_some(), args.gate.is_some()), args);
+    record_shape(tape, plan.matmul(args.weights.format, args.rows, args.gate.is_some()), args);
 }
 
 /// Records the launch with a given variant, for tests and experiments.
@@ -123,8 +101,6 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
     assert!(args.x_stride.is_multiple_of(BLOCK_WEIGHTS), "x_stride {} is not whole blocks", args.x_stride);
     assert!(args.x_stride >= weights.k, "x_stride {} below k {}", args.x_stride, weights.k);
     assert_eq!(shape.gated, args.gate.is_some(), "variant for another output");
-    assert_eq!(shape.normed, args.norm.is_some(), "variant for other rows");
-    assert!(!shape.normed || shape.rows == 1 && args.x_stride <= NORMED_MAX, "norm of {} floats", args.x_stride);
     assert!(!(args.add && shape.gated), "a gate and a sum");
     assert!(args.gate.is_none() || weights.rows.is_multiple_of(2), "{} rows are not gates and ups", weights.rows);
     let (columns, lane_columns) =
@@ -150,32 +126,23 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
         grid_x: grid[0],
         gelu: u32::from(args.gate == Some(Activation::GeluTanh)),
         add: u32::from(args.add),
-        norm_dim: args.norm.map_or(0, |norm| norm.dim),
-        norm_eps: args.norm.map_or(0.0, |norm| norm.eps),
+        pad0: 0,
+        pad1: 0,
     };
     let bias = args.bias.unwrap_or(weights.scales);
     let bindings = [weights.codes, weights.scales, weights.high, args.x, bias, args.out];
-    match args.norm {
-        None => tape.dispatch(Kernel::Matmul(shape), &bindings, &params, grid),
-        Some(norm) => {
-            let [codes, scales, high, x, bias, out] = bindings;
-            let bindings = [codes, scales, high, x, bias, out, norm.weight];
-            tape.dispatch(Kernel::Matmul(shape), &bindings, &params, grid);
-        }
-    }
+    tape.dispatch(Kernel::Matmul(shape), &bindings, &params, grid);
 }
 
 /// The variant for `rows` rows of activations.
-pub(super) fn choose(plan: Plan, format: BlockFormat, rows: u32, normed: bool, gated: bool) -> Shape {
-    assert!(!normed || norms(plan, rows, 0), "{rows} rows are not normed on the way in");
+pub(super) fn choose(plan: Plan, format: BlockFormat, rows: u32, gated: bool) -> Shape {
     let few = match rows {
         0 | 1 => 1,
         2 => 2,
         3 | 4 => 4,
         _ => 8,
     };
-    let shape = shape(plan, format, few, gated);
-    Shape { normed, lanes: if normed { NORMED_LANES } else { shape.lanes }, ..shape }
+    shape(plan, format, few, gated)
 }
 
 fn shape(plan: Plan, format: BlockFormat, rows: u8, gated: bool) -> Shape {
@@ -191,13 +158,7 @@ fn shape(plan: Plan, format: BlockFormat, rows: u8, gated: bool) -> Shape {
     };
     // lavapipe loads lane by lane, whatever the width: 64-bit words make a GEMV a tenth faster, and tiles no slower.
     let long = plan.software && plan.int64 && rows == 1;
-    Shape { format, rows, cols, lanes, slices, exchange, long, normed: false, gated }
-}
-
-/// Whether a launch over `rows` rows of `x_stride` floats should norm them itself: one row, on drivers where a launch costs
-/// more than its norm in each workgroup.
-pub(super) const fn norms(plan: Plan, rows: u32, x_stride: u32) -> bool {
-    plan.software && rows == 1 && x_stride <= NORMED_MAX
+    Shape { format, rows, cols, lanes, slices, exchange, long, gated }
 }
 
 /// All variants that [`choose`] can return.
@@ -209,9 +170,6 @@ pub(super) fn shapes() -> Vec<Shape> {
                 for gated in [false, true] {
                     let plan = Plan { tier, software, int64 };
                     shapes.extend([1, 2, 4, 8].map(|rows| shape(plan, format, rows, gated)));
-                    if norms(plan, 1, 0) {
-                        shapes.push(choose(plan, format, 1, true, gated));
-                    }
                 }
             }
         }
@@ -220,7 +178,7 @@ pub(super) fn shapes() -> Vec<Shape> {
 }
 
 pub(super) fn spec(shape: Shape) -> Spec {
-    let Shape { format, rows, cols, lanes, slices, exchange, long, normed, gated } = shape;
+    let Shape { format, rows, cols, lanes, slices, exchange, long, gated } = shape;
     let exchange_name = match exchange {
         Exchange::Subgroup => "subgroup",
         Exchange::Workgroup => "workgroup",
@@ -228,20 +186,18 @@ pub(super) fn spec(shape: Shape) -> Spec {
     };
     Spec {
         label: format!(
-            "matmul{}{}_{}_r{rows}c{cols}_l{lanes}s{slices}_{exchange_name}{}",
-            if normed { "_normed" } else { "" },
+            "matmul{}_{}_r{rows}c{cols}_l{lanes}s{slices}_{exchange_name}{}",
             if gated { "_gated" } else { "" },
             format.name(),
             if long { "_long" } else { "" },
         ),
         shader: "matmul",
         constants: minijinja::context! {
-            format => format.name(), rows, cols, lanes, slices, exchange => exchange_name, long, normed, gated,
-            norm_vectors => NORMED_MAX / 4,
+            format => format.name(), rows, cols, lanes, slices, exchange => exchange_name, long, gated,
             vectors => layout::code_vectors(format), has_scales => layout::has_scales(format),
             has_minimum => layout::has_minimum(format), has_high => layout::has_high(format),
         },
-        bindings: if normed { &NORMED_BINDINGS } else { &NORMED_BINDINGS[..6] },
+        bindings: &[Access::Read, Access::Read, Access::Read, Access::Read, Access::Read, Access::Write],
         params_bytes: Params::BYTES,
         params_fields: Params::FIELDS,
         invocations: u32::from(lanes) * u32::from(slices),
@@ -260,7 +216,7 @@ pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u
     assert!(grid[0] * grid[1] >= p.tiles && p.grid_x == grid[0], "grid {grid:?} for {} tiles", p.tiles);
     assert!(p.row_tiles * u32::from(shape.rows) >= p.rows, "rows not covered");
     assert!(p.tiles / p.row_tiles * columns_a_tile >= p.columns, "columns not covered");
-    let (inputs, outputs) = mem.split_at_mut(5);
+    let (inputs, out) = mem.split_at_mut(5);
     let planes = TwinPlanes {
         format: shape.format,
         blocks: p.blocks as usize,
@@ -268,15 +224,12 @@ pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u
         scales: &inputs[1],
         high: &inputs[2],
     };
-    let mut x = floats(&inputs[3]).to_vec();
-    if shape.normed {
-        x = rms_norm::twin_row(&x[..p.x_stride_vectors as usize * 4], floats(&outputs[1]), p.norm_dim, p.norm_eps);
-    }
+    let x = floats(&inputs[3]);
     let bias = if p.has_bias == 0 { &[] } else { &floats(&inputs[4])[p.bias_start as usize..] };
     let columns = p.columns as usize;
     let width = columns * gates as usize;
-    let y = twin_product(&planes, &p, &x, bias, width);
-    let out = super::floats_mut(&mut outputs[0]);
+    let y = twin_product(&planes, &p, x, bias, width);
+    let out = super::floats_mut(&mut out[0]);
     for (row, y) in y.chunks_exact(width).enumerate() {
         let to = row * p.out_stride as usize + p.out_column as usize;
         let (gate, up) = y.split_at(columns);

@@ -28,17 +28,10 @@ impl Plan {
         }
     }
 
-    /// Variant of the matmul for `rows` rows of activations; `normed` where it norms them first (see
-    /// [`Plan::norms_in_matmul`]), `gated` where it ends in an activation of the gate.
+    /// Variant of the matmul for `rows` rows of activations; `gated` where it ends in an activation of the gate.
     #[must_use]
-    pub fn matmul(self, format: BlockFormat, rows: u32, normed: bool, gated: bool) -> matmul::Shape {
-        matmul::choose(self, format, rows, normed, gated)
-    }
-
-    /// Whether matmuls over `rows` rows of `stride` floats should norm them on the way in.
-    #[must_use]
-    pub const fn norms_in_matmul(self, rows: u32, stride: u32) -> bool {
-        matmul::norms(self, rows, stride)
+    pub fn matmul(self, format: BlockFormat, rows: u32, gated: bool) -> matmul::Shape {
+        matmul::choose(self, format, rows, gated)
     }
 
     /// Variant of prefill attention; `group` query heads share a KV head.

@@ -8,8 +8,7 @@
 //! logits ← norm(x[wanted rows]) · Whead
 //! ```
 //!
-//! Additions to `x` ride in the product before them, or, where that is normed, in the norm that follows. A lone row is normed
-//! inside the products that read it, where launches are dear.
+//! Additions to `x` ride in the product before them, or, where that is normed, in the norm that follows.
 
 use super::Model;
 use super::batch::Batch;
@@ -137,15 +136,11 @@ impl Model {
         }
     }
 
-    /// `normed ← norm(x + delta)`, and `x ← x + delta`; or the norm for matmuls to do on the way in.
+    /// `normed ← norm(x + delta)`, and `x ← x + delta`.
     fn record_norm(&self, tape: &mut Tape, batch: &Batch, delta: Option<BufferId>, weight: BufferId) -> Input {
-        let (config, work, sizes, rows) = (&self.config, &self.work, &self.sizes, row_count(batch));
-        if delta.is_none() && self.plan.norms_in_matmul(rows, sizes.hidden) {
-            let norm = matmul::Norm { weight, dim: config.hidden, eps: config.eps };
-            return Input { x: work.x, stride: sizes.hidden, norm: Some(norm) };
-        }
-        rms_norm::record(tape, &self.norm_args(work.x, delta, weight, work.normed, None, rows));
-        Input { x: work.normed, stride: sizes.hidden, norm: None }
+        let work = &self.work;
+        rms_norm::record(tape, &self.norm_args(work.x, delta, weight, work.normed, None, row_count(batch)));
+        (work.normed, self.sizes.hidden)
     }
 
     fn norm_args(
@@ -189,7 +184,7 @@ impl Model {
         post_norm: Option<BufferId>,
     ) -> Option<BufferId> {
         let (work, sizes, rows) = (&self.work, &self.sizes, row_count(batch));
-        let input = Input { x, stride, norm: None };
+        let input = (x, stride);
         let Some(weight) = post_norm else {
             for part in &linear.parts {
                 let args = matmul_args(linear, part, input, (work.x, sizes.hidden), rows);
@@ -305,7 +300,7 @@ impl Model {
         let count = u32::try_from(batch.map.len()).expect("checked against the rows of logits");
         let map = Some(work.map);
         rms_norm::record(tape, &self.norm_args(work.x, added, self.head.norm, work.normed, map, count));
-        let input = Input { x: work.normed, stride: sizes.hidden, norm: None };
+        let input = (work.normed, sizes.hidden);
         self.record_matmul(tape, &self.head.head, input, (work.logits, sizes.vocab), count);
     }
 
@@ -325,19 +320,14 @@ impl Model {
     }
 }
 
-/// What a matmul reads.
-#[derive(Debug, Clone, Copy)]
-struct Input {
-    x: BufferId,
-    stride: u32,
-    norm: Option<matmul::Norm>,
-}
+/// What a matmul reads: a buffer and the floats between its rows.
+type Input = (BufferId, u32);
 
 fn matmul_args(linear: &Linear, part: &Part, input: Input, out: (BufferId, u32), rows: u32) -> matmul::Args {
     matmul::Args {
         weights: part.packed,
-        x: input.x,
-        x_stride: input.stride,
+        x: input.0,
+        x_stride: input.1,
         bias: linear.bias,
         bias_start: part.column,
         out: out.0,
@@ -345,7 +335,6 @@ fn matmul_args(linear: &Linear, part: &Part, input: Input, out: (BufferId, u32),
         out_column: part.column,
         rows,
         gate: None,
-        norm: input.norm,
         add: false,
     }
 }

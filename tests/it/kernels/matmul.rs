@@ -5,7 +5,7 @@ use twostroke::gpu::Options;
 use twostroke::kernels::gate_act::Activation;
 use twostroke::kernels::layout::{self, Packed, Planes};
 use twostroke::kernels::plan::Plan;
-use twostroke::kernels::{Kernel, Tape, Tier, gate_act, matmul, padded, rms_norm};
+use twostroke::kernels::{Kernel, Tape, Tier, gate_act, matmul, padded};
 use twostroke::recording::{BufferId, Player};
 use twostroke::twin::Twin;
 
@@ -90,7 +90,6 @@ impl Inputs {
             out_column: self.case.out_column,
             rows: self.case.rows,
             gate: self.case.gate,
-            norm: None,
             add: self.case.add,
         };
         let mut tape = Tape::new();
@@ -171,7 +170,7 @@ fn check(label: &str, inputs: &Inputs, reference: &[(f64, f64)], got: &[u32]) {
 
 /// The variant for a case; `int64` where the adapter has it.
 fn shape_of(case: &Case, tier: Tier, software: bool, int64: bool, rows: u32) -> matmul::Shape {
-    Plan { tier, software, int64 }.matmul(case.format, rows, false, case.gate.is_some())
+    Plan { tier, software, int64 }.matmul(case.format, rows, case.gate.is_some())
 }
 
 /// The table: formats by rows by columns by K by tile by family.
@@ -347,7 +346,6 @@ fn matrix_beyond_the_binding_limit_is_split_and_right_to_the_last_row() {
                 out_column: first,
                 rows: case.rows,
                 gate: None,
-                norm: None,
                 add: false,
             };
             matmul::record_shape(&mut tape, shape_of(&case, Tier::Base, true, false, case.rows), &args);
@@ -401,76 +399,4 @@ fn gated_product_equals_product_then_activation() {
             }
         }
     });
-}
-
-/// A lone row normed on the way into a product, or by a launch of its own.
-#[test]
-fn normed_product_equals_norm_then_product() {
-    for_each_adapter(|label, open| {
-        let mut player = open(Options::default());
-        let plan = Plan { software: true, ..player.plan() };
-        let silu = Some(Activation::Silu);
-        let all = [
-            (BlockFormat::Q4_1, None, 576),
-            (BlockFormat::Q5_0, silu, 224),
-            (BlockFormat::F32, None, 40),
-            (BlockFormat::Q8_0, None, 4000),
-        ];
-        for (i, (format, gate, k)) in all.into_iter().enumerate() {
-            let (bias, add, seed) = (i == 1, i == 2, 9 + i as u64);
-            let case = Case { format, rows: 1, columns: 300, k, bias, out_column: 0, gate, add, seed };
-            let inputs = Inputs::new(case);
-            let apart = run_normed(&mut player, plan, &inputs, false);
-            assert_same_bits(&format!("{label} {case:?}"), &run_normed(&mut player, plan, &inputs, true), &apart);
-            if gate.is_none() && rounds_like_twin(label) {
-                assert_same_bits("the twin", &run_normed(&mut Twin::new(), Plan::TWIN, &inputs, true), &apart);
-            }
-        }
-    });
-}
-
-/// The product of the normed row, with the norm inside or before.
-fn run_normed(player: &mut dyn Player<Kernel>, plan: Plan, inputs: &Inputs, inside: bool) -> Vec<u32> {
-    let (case, stride) = (inputs.case, padded(inputs.case.k));
-    assert!(plan.norms_in_matmul(1, stride), "{stride} floats");
-    let weights = inputs.packed(player);
-    let norms: Vec<f32> = (0..case.k).map(|i| 0.5 + (i % 7) as f32 * 0.25).collect();
-    let weight = buffer(player, "norm", &words(&norms));
-    let [x, out] =
-        [inputs.x.clone(), vec![7.0; inputs.out_stride() as usize]].map(|row| buffer(player, "row", &words(&row)));
-    let [normed, unused_delta, unused_map] = [stride as usize, 4, 4].map(|n| buffer(player, "zero", &vec![0; n]));
-    let norm = matmul::Norm { weight, dim: case.k, eps: 1e-5 };
-    let mut tape = Tape::new();
-    if !inside {
-        let args = rms_norm::Args {
-            x,
-            delta: None,
-            weight,
-            map: None,
-            out: normed,
-            row_count: 1,
-            dim: case.k,
-            stride,
-            eps: norm.eps,
-            unused_delta,
-            unused_map,
-        };
-        rms_norm::record(&mut tape, &args);
-    }
-    let args = matmul::Args {
-        weights,
-        x: if inside { x } else { normed },
-        x_stride: stride,
-        bias: case.bias.then(|| buffer(player, "bias", &words(&inputs.bias))),
-        bias_start: 0,
-        out,
-        out_stride: inputs.out_stride(),
-        out_column: 0,
-        rows: 1,
-        gate: case.gate,
-        norm: inside.then_some(norm),
-        add: case.add,
-    };
-    matmul::record(&mut tape, plan, &args);
-    play(player, &mut tape, out, inputs.out_stride() as usize)
 }
