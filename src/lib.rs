@@ -28,18 +28,26 @@
 //!
 //! ## Life of a token
 //! ```text
-//! text ──text──▶ ids ──engine──▶ rows of a step ──model──▶ Recording ──gpu or twin──▶ logits, argmax ──engine──▶ id ──text──▶ delta
+//! text ──text──▶ ids ──engine──▶ request ──sched──▶ rows of a step ──model──▶ Recording ──gpu or twin──▶ id ──engine──▶ ──text──▶ delta
+//!                                                                                       └─▶ the next step, on the device
 //! ```
-//! A prompt becomes ids (template pieces and message texts apart). The session cuts them into chunks and gives each row a
-//! position and a page. `Model::record` writes one step for a ragged batch: embedding gather, then per layer norm, QKV,
-//! RoPE with K and V into their pages, flash attention over the pages, output projection, norm, gate and up, activation,
-//! down; then the head on the rows whose logits somebody wants. The player plays it in one submit and hands back what was
-//! asked for: a token id, or logits. The id is decoded to the text that is now certain, and fed to the next step.
+//! A prompt becomes ids (template pieces and message texts apart). The scheduler admits the request, finds what is cached
+//! of it, gives it a slot and pages, and cuts what is left into chunks that fit beside everybody's decode rows.
+//! `Model::record` writes one step for a ragged batch: embedding gather, then per layer norm, QKV, RoPE with K and V into
+//! their pages, flash attention over the pages, output projection, norm, gate and up, activation, down; then the head on
+//! the rows that yield a token, and the kernels that choose it by each request's own rules. The ids stay on the device,
+//! where the next step, already submitted, finds them; a small record of each rides the read-back. `engine` applies them:
+//! pages that filled up are hashed into the prompt cache, answers end, and text that is now certain goes out.
 //!
 //! ## Invariants
 //! - **Same bits.** A row's logits depend on its own tokens, the model and the device: not on chunking, on who else is in the
 //!   step, or on whether the row was prefilled or decoded. Every sum has one order (`kernels::matmul`, `kernels::attn`):
 //!   K in fixed slices of blocks, keys in tiles of 32 within splits of 256 absolute positions, joined ascending.
+//! - **Integers decide.** The scheduler has no float, clock or hash order: the same calls give the same steps. What it is told
+//!   of time is the engine's cost model, in fixed point. Draws are integer masses under a counter RNG keyed by seed, choice and
+//!   position.
+//! - **Pages have one writer.** A page that others may read is full and never written again; used, cached and free pages are
+//!   recounted whenever the engine is idle (`Scheduler::check`).
 //! - **One list, two players.** The model never calls wgpu. What it records is played by the GPU and by the CPU twin, whose
 //!   kernels take the very params structs the shaders get; nothing can drift unseen.
 //! - **Activations are padded with zeros** to whole blocks of 32 along a row (`kernels::padded`): buffers start as zeros, and

@@ -64,7 +64,7 @@ fn golden(name: &str) -> Vec<Item> {
 }
 
 /// The default model's file, or a skip.
-fn smollm2() -> Option<PathBuf> {
+pub(crate) fn smollm2() -> Option<PathBuf> {
     match twostroke::cli::fetch::resolve(None) {
         Ok(twostroke::cli::fetch::ModelSource::Path(path)) => Some(path),
         other => {

@@ -10,6 +10,7 @@ mod cli_corpus;
 mod cli_program;
 mod cli_replay;
 mod cli_run;
+mod cli_sameness;
 mod cli_score;
 mod cli_sim;
 mod cli_usage;
