@@ -7,6 +7,8 @@
 //! Least squares over all steps seen, older ones counting less. Steps of one kind leave coefficients open, so each pulls weakly
 //! towards what it was before; none is below zero.
 
+use std::collections::VecDeque;
+
 use crate::limits::{LONE_STEP_NANOS, PREFILL_TILE_TOKENS};
 use crate::sched::{CostModel, RowKind, StepRows};
 
@@ -17,6 +19,13 @@ const MEMORY: f64 = 0.995;
 const FIRST: u64 = 4;
 /// The scheduler's unit in one nanosecond.
 const UNITS: u64 = 1024;
+/// Steps whose predictions are remembered, to tell how far off they are.
+const REMEMBERED: usize = 128;
+/// Share of steps that should last no longer than what the scheduler is told, and how much longer the others' bound may be.
+const KEPT: f64 = 0.95;
+const OVER: f64 = 1.1;
+/// Largest margin: what is further off than this is noise that smaller chunks would not cure.
+const MARGIN_MAX: f64 = 1.25;
 /// Relative change of a predicted step that is worth telling the scheduler.
 const WORTH: f64 = 0.03;
 
@@ -50,6 +59,9 @@ pub struct Fit {
     steps: u64,
     /// Σ of squared relative errors of predictions made before their step was seen, and how many.
     errors: (f64, u64),
+    /// How long the last steps took, in what was predicted.
+    ratios: VecDeque<f64>,
+    handed_margin: f64,
 }
 
 /// A guess for an adapter on which a chunk of `chunk_tokens` takes half a second: a decode row as dear as four prefill tokens.
@@ -66,7 +78,16 @@ impl Fit {
     pub fn new(prior: CostModel) -> Self {
         let model = [prior.a, prior.b, prior.c, prior.d].map(|units| units as f64 / UNITS as f64);
         let zero = [0.0; TERMS];
-        Self { products: [zero; TERMS], targets: zero, model, handed: model, steps: 0, errors: (0.0, 0) }
+        Self {
+            products: [zero; TERMS],
+            targets: zero,
+            model,
+            handed: model,
+            steps: 0,
+            errors: (0.0, 0),
+            ratios: VecDeque::new(),
+            handed_margin: 1.0,
+        }
     }
 
     /// Nanoseconds that a step of these terms is predicted to last.
@@ -85,8 +106,13 @@ impl Fit {
         }
         let nanos = nanos as f64;
         if self.steps > FIRST && nanos > 0.0 {
-            self.errors.0 += (self.predict(terms) / nanos - 1.0).powi(2);
+            let predicted = self.predict(terms).max(1.0);
+            self.errors.0 += (predicted / nanos - 1.0).powi(2);
             self.errors.1 += 1;
+            self.ratios.push_back(nanos / predicted);
+            if self.ratios.len() > REMEMBERED {
+                self.ratios.pop_front();
+            }
         }
         // Relative errors matter: a step of 20 ms and one of 2 s count alike.
         let weight = 1.0 / nanos.max(1.0).powi(2);
@@ -98,24 +124,34 @@ impl Fit {
         }
         self.model = solve(&self.products, &self.targets, &self.model);
         let (now, then) = (self.predict(terms), self.handed.iter().zip(terms).map(|(m, t)| m * t).sum::<f64>());
-        if self.steps <= FIRST || (now - then).abs() <= WORTH * now {
+        let margin = self.margin();
+        let is_near = (now * margin - then * self.handed_margin).abs() <= WORTH * now * margin;
+        if self.steps <= FIRST || is_near {
             return None;
         }
-        self.handed = self.model;
-        Some(self.cost_model())
+        (self.handed, self.handed_margin) = (self.model, margin);
+        Some(scaled(self.model, margin))
     }
 
-    /// The model in the scheduler's unit.
+    /// What the scheduler is told more than what is predicted, so that nearly all steps keep what it plans by: machines that
+    /// others use too are not as even as a model.
+    fn margin(&self) -> f64 {
+        let mut ratios: Vec<f64> = self.ratios.iter().copied().collect();
+        ratios.sort_by(f64::total_cmp);
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a small index"
+        )]
+        let at = (ratios.len().saturating_sub(1) as f64 * KEPT) as usize;
+        ratios.get(at).map_or(1.0, |ratio| (ratio / OVER).clamp(1.0, MARGIN_MAX))
+    }
+
+    /// The model in the scheduler's unit, as it fits: without a margin.
     #[must_use]
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "not negative; `as` saturates"
-    )]
     pub fn cost_model(&self) -> CostModel {
-        let [a, b, c, d] = self.model.map(|m| (m * UNITS as f64).round() as u64);
-        CostModel { a, b, c, d }
+        scaled(self.model, 1.0)
     }
 
     /// Root mean square of the relative errors of predictions, each made before its step was seen.
@@ -124,6 +160,18 @@ impl Fit {
     pub fn residual(&self) -> Option<f64> {
         (self.errors.1 > 0).then(|| (self.errors.0 / self.errors.1 as f64).sqrt())
     }
+}
+
+/// A model in the scheduler's unit, times a factor.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "not negative; `as` saturates"
+)]
+fn scaled(model: Terms, factor: f64) -> CostModel {
+    let [a, b, c, d] = model.map(|m| (m * factor * UNITS as f64).round() as u64);
+    CostModel { a, b, c, d }
 }
 
 /// Least squares with no term below zero: terms that come out negative are left out, one after the other. `before` is what
