@@ -1,7 +1,7 @@
 //! The cost model, fitted online: how long a step lasts, from how long the last ones did.
 //!
 //! ```text
-//! nanos ~ a + b · prefill tokens (each chunk rounded up to tiles) + c · decode rows + d · attended pairs
+//! nanos ~ a + b · prefill tokens + c · decode rows + d · attended pairs
 //! ```
 //!
 //! Least squares over all steps seen, older ones counting less. Steps of one kind leave coefficients open, so each pulls weakly
@@ -41,9 +41,13 @@ pub fn terms(rows: &[StepRows]) -> Terms {
         let (from, count) = (u64::from(row.from), u64::from(row.tokens));
         pairs += count * from + count * (count + 1) / 2;
         match row.kind {
-            RowKind::Prefill => prefill += count.next_multiple_of(u64::from(PREFILL_TILE_TOKENS)),
+            RowKind::Prefill => prefill += count,
             RowKind::Decode => decode += count,
         }
+    }
+    // All rows of a step with a chunk share the matmuls' tiles.
+    if prefill > 0 {
+        prefill = (prefill + decode).next_multiple_of(u64::from(PREFILL_TILE_TOKENS));
     }
     [1.0, prefill as f64, decode as f64, pairs as f64]
 }
@@ -271,7 +275,9 @@ mod tests {
 
     #[test]
     fn prefill_is_counted_in_tiles_and_pairs_by_position() {
-        let terms = terms(&[row(RowKind::Prefill, 16, 9), row(RowKind::Decode, 4, 1)]);
-        assert_eq!(terms, [1.0, 16.0, 1.0, f64::from(16 * 9 + 45 + 5)]);
+        let mixed = terms(&[row(RowKind::Prefill, 16, 9), row(RowKind::Decode, 4, 1)]);
+        assert_eq!(mixed, [1.0, 16.0, 1.0, f64::from(16 * 9 + 45 + 5)]);
+        assert_eq!(terms(&[row(RowKind::Decode, 0, 1), row(RowKind::Prefill, 0, 8)])[1], 16.0);
+        assert_eq!(terms(&[row(RowKind::Decode, 0, 1)])[1], 0.0);
     }
 }

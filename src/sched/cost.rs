@@ -4,9 +4,9 @@ use crate::limits::PREFILL_TILE_TOKENS;
 
 /// The time of a step: `a + b · prefill tokens + c · decode rows + d · attended pairs`.
 ///
-/// All four are nanoseconds × 1024 (fixed point with 10 binary places). Prefill tokens are rounded up to tiles of
-/// [`PREFILL_TILE_TOKENS`], each chunk by itself; a pair is a query and a key it attends to, so a row at position `p` has
-/// `p + 1` of them. The default is all zeros: nothing is known, and everything fits.
+/// All four are nanoseconds × 1024 (fixed point with 10 binary places). Prefill tokens are all rows of a step that holds a
+/// chunk, decode rows too, rounded up to tiles of [`PREFILL_TILE_TOKENS`]: matmuls take them together. A pair is a query and a
+/// key it attends to, so a row at position `p` has `p + 1` of them. The default is all zeros: nothing is known, and everything fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostModel {
     /// A step.
@@ -17,6 +17,15 @@ pub struct CostModel {
     pub c: u64,
     /// An attended pair.
     pub d: u64,
+}
+
+/// What a step holds already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Before {
+    /// Rows, of decode and of chunks.
+    pub rows: u32,
+    /// Whether there are chunks among them.
+    pub chunks: bool,
 }
 
 /// The unit of [`CostModel`] in one nanosecond.
@@ -34,29 +43,35 @@ impl CostModel {
         self.c.saturating_add(self.d.saturating_mul(u64::from(position) + 1))
     }
 
-    /// What a chunk of `tokens` from position `from` adds, in 1/1024 ns.
+    /// What a chunk of `tokens` from position `from` adds to a step that holds `before`, in 1/1024 ns.
     #[must_use]
-    pub fn chunk_units(&self, from: u32, tokens: u32) -> u64 {
+    pub fn chunk_units(&self, before: Before, from: u32, tokens: u32) -> u64 {
         let (from, count, tile) = (u64::from(from), u64::from(tokens), u64::from(PREFILL_TILE_TOKENS));
         let pairs = count * from + count * (count + 1) / 2;
-        self.b.saturating_mul(count.next_multiple_of(tile)).saturating_add(self.d.saturating_mul(pairs))
+        let rows = u64::from(before.rows);
+        let billed = if before.chunks { rows.next_multiple_of(tile) } else { 0 };
+        let tokens = (rows + count).next_multiple_of(tile) - billed;
+        self.b.saturating_mul(tokens).saturating_add(self.d.saturating_mul(pairs))
     }
 
-    /// The largest chunk from `from` that costs at most `units`: `tokens_max`, or whole tiles below it, or 0.
-    pub(super) fn chunk_within(&self, from: u32, tokens_max: u32, units: u64) -> u32 {
-        if self.chunk_units(from, tokens_max) <= units {
+    /// The largest chunk from `from` that costs at most `units`: `tokens_max`, or one that fills the step's tiles, or 0.
+    pub(super) fn chunk_within(&self, before: Before, from: u32, tokens_max: u32, units: u64) -> u32 {
+        if self.chunk_units(before, from, tokens_max) <= units {
             return tokens_max;
         }
-        let (mut fits, mut too_many) = (0, tokens_max.div_ceil(PREFILL_TILE_TOKENS));
+        // Tiles that the step would have in all; those it has rows for already hold no chunk.
+        let tokens = |tiles: u32| (tiles * PREFILL_TILE_TOKENS).saturating_sub(before.rows);
+        let begun = before.rows / PREFILL_TILE_TOKENS;
+        let (mut fits, mut too_many) = (begun, (before.rows + tokens_max).div_ceil(PREFILL_TILE_TOKENS));
         while fits + 1 < too_many {
             let middle = fits + (too_many - fits) / 2;
-            if self.chunk_units(from, middle * PREFILL_TILE_TOKENS) <= units {
+            if self.chunk_units(before, from, tokens(middle)) <= units {
                 fits = middle;
             } else {
                 too_many = middle;
             }
         }
-        fits * PREFILL_TILE_TOKENS
+        tokens(fits)
     }
 }
 
@@ -69,11 +84,13 @@ mod tests {
         #[test]
         fn the_chunk_is_the_largest_that_fits(
             b in 0..5_000_u64, d in 0..50_u64, from in 0..10_000_u32, max in 1..3_000_u32, units in 0..20_000_000_u64,
+            rows in 0..30_u32, chunks: bool,
         ) {
             let cost = CostModel { a: 7, b, c: 9, d };
-            let got = cost.chunk_within(from, max, units);
-            let sizes = (0..=max).filter(|n| n % PREFILL_TILE_TOKENS == 0 || *n == max);
-            let expected = sizes.filter(|n| *n == 0 || cost.chunk_units(from, *n) <= units).max();
+            let before = Before { rows, chunks };
+            let got = cost.chunk_within(before, from, max, units);
+            let sizes = (0..=max).filter(|n| (rows + n) % PREFILL_TILE_TOKENS == 0 || *n == 0 || *n == max);
+            let expected = sizes.filter(|n| *n == 0 || cost.chunk_units(before, from, *n) <= units).max();
             prop_assert_eq!(Some(got), expected);
         }
     }
@@ -81,8 +98,12 @@ mod tests {
     #[test]
     fn pairs_are_the_keys_each_query_sees() {
         let cost = CostModel { d: 1, ..CostModel::default() };
-        assert_eq!(cost.chunk_units(10, 3), 11 + 12 + 13);
-        assert_eq!((10..13).map(|p| cost.decode_units(p)).sum::<u64>(), cost.chunk_units(10, 3));
-        assert_eq!(CostModel { b: 2, ..CostModel::default() }.chunk_units(0, 9), 2 * 16);
+        let none = Before::default();
+        assert_eq!(cost.chunk_units(none, 10, 3), 11 + 12 + 13);
+        assert_eq!((10..13).map(|p| cost.decode_units(p)).sum::<u64>(), cost.chunk_units(none, 10, 3));
+        let tokens = CostModel { b: 2, ..CostModel::default() };
+        assert_eq!(tokens.chunk_units(none, 0, 9), 2 * 16);
+        assert_eq!(tokens.chunk_units(Before { rows: 4, chunks: false }, 0, 4), 2 * 8);
+        assert_eq!(tokens.chunk_units(Before { rows: 12, chunks: true }, 0, 4), 0, "the tile is there already");
     }
 }

@@ -40,7 +40,7 @@ mod sequence;
 mod tenants;
 mod types;
 
-pub use cost::CostModel;
+pub use cost::{Before, CostModel};
 #[cfg(test)]
 pub(crate) use mutant::Mutant;
 pub use scheduler::Scheduler;

@@ -1,6 +1,6 @@
 //! Prompts: whose turn it is, how large a chunk the step still takes, and admission with what the cache has.
 
-use super::cost::units_from_nanos;
+use super::cost::{Before, units_from_nanos};
 use super::mutant::Mutant;
 use super::plan::Draft;
 use super::prefix::PAGE;
@@ -89,12 +89,16 @@ impl Scheduler {
         !self.slots_free.is_empty() && (!draft.blocked || alone)
     }
 
+    fn before(&self, draft: &Draft) -> Before {
+        Before { rows: self.config.step_tokens - draft.tokens_left, chunks: draft.chunks > 0 }
+    }
+
     /// The next chunk of a prompt with `left` tokens from position `from`; 0: not in this step.
     fn chunk(&self, draft: &Draft, room: &mut Room, from: u32, left: u32) -> u32 {
         let most = left.min(self.config.chunk_tokens.unwrap_or(u32::MAX)).min(draft.tokens_left);
         let chunk = match room.units {
             None => most,
-            Some(units) => match self.cost.chunk_within(from, most, units) {
+            Some(units) => match self.cost.chunk_within(self.before(draft), from, most, units) {
                 0 if draft.chunks == 0 => most.min(PREFILL_TILE_TOKENS),
                 fits => fits,
             },
@@ -120,7 +124,7 @@ impl Scheduler {
     }
 
     fn push_chunk(&mut self, draft: &mut Draft, room: &mut Room, key: Key, chunk: u32) {
-        let units = self.cost.chunk_units(self.sequences[key].planned, chunk);
+        let units = self.cost.chunk_units(self.before(draft), self.sequences[key].planned, chunk);
         draft.units = draft.units.saturating_add(units);
         room.units = room.units.map(|left| left.saturating_sub(units));
         draft.chunks += 1;

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::kernels::sample::Sampled;
 use crate::model::ServingRows;
 use crate::recording::Ticket;
-use crate::sched::CostModel;
+use crate::sched::{Before, CostModel};
 
 /// The cost model's unit in one nanosecond.
 const UNITS_A_NANO: u64 = 1024;
@@ -40,12 +40,15 @@ impl VirtualExecutor {
 
     /// Nanoseconds that a step of these rows lasts: at least 1, so that time passes.
     fn nanos(&self, rows: &[ServingRows<'_>]) -> u64 {
+        let mut before = Before::default();
         let units = rows.iter().fold(self.cost.a, |units, row| {
             let tokens = u32::try_from(row.tokens.len()).expect("rows of a step");
-            units.saturating_add(match tokens {
+            let more = match tokens {
                 0 => self.cost.decode_units(row.position),
-                _ => self.cost.chunk_units(row.position, tokens),
-            })
+                _ => self.cost.chunk_units(before, row.position, tokens),
+            };
+            before = Before { rows: before.rows + tokens.max(1), chunks: before.chunks || tokens > 0 };
+            units.saturating_add(more)
         });
         (units / UNITS_A_NANO).max(1)
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::Rng;
 use super::device::{Device, Job, VOCABULARY, link, root};
 use crate::limits::{LONE_STEP_NANOS, PAGE_TOKENS, PREFILL_TILE_TOKENS};
-use crate::sched::{Config, CostModel, MissReason, Mutant, NewRequest, Policy, RowKind, Scheduler, Step};
+use crate::sched::{Before, Config, CostModel, MissReason, Mutant, NewRequest, Policy, RowKind, Scheduler, Step};
 
 /// Rounds with arrivals and faults.
 const TICKS: u32 = 200;
@@ -278,21 +278,26 @@ impl World {
     /// The predicted time is inside the bound, or the prefill costs nothing, or it is one tile.
     fn inspect_slo(&self, step: &Step) {
         let (mut decode, mut prefill, mut decode_rows, mut prefill_tokens) = (self.cost.a, 0, 0, 0);
+        let mut before = Before::default();
         for rows in &step.rows {
             if rows.kind == RowKind::Decode {
                 decode += self.cost.decode_units(rows.from);
                 decode_rows += 1;
             } else {
-                prefill += self.cost.chunk_units(rows.from, rows.tokens);
+                prefill += self.cost.chunk_units(before, rows.from, rows.tokens);
                 prefill_tokens += rows.tokens;
+                before.chunks = true;
             }
+            before.rows += rows.tokens;
         }
         let bound = match (decode_rows, self.config.itl_slo_nanos) {
             (0, _) => LONE_STEP_NANOS * UNITS,
             (_, Some(nanos)) => nanos * UNITS,
             (_, None) => 2 * decode,
         };
-        let inside = prefill == 0 || decode + prefill <= bound || prefill_tokens <= PREFILL_TILE_TOKENS;
+        // One tile runs in any case, and what it is rounded up to is free.
+        let least = (decode_rows + PREFILL_TILE_TOKENS).next_multiple_of(PREFILL_TILE_TOKENS) - decode_rows;
+        let inside = prefill == 0 || decode + prefill <= bound || prefill_tokens <= least;
         assert!(inside, "{decode} + {prefill} units for {prefill_tokens} prompt tokens, bound {bound}");
     }
 
