@@ -16,8 +16,8 @@
 //! model                architecture as data, weights to buffers, the decoder as one function that records a step
 //! sched                integers in, integers out: admission, chunks, pages, the prompt cache, preemption
 //! engine               submit and poll: the loop around the scheduler; sampling; the events it tells of its work
-//! trace                the engine's events as files, for Perfetto and as figures
 //! load                 workloads: datasets, arrivals, replay against a target, statistics
+//! trace                the engine's events as files, for Perfetto and as figures
 //! sim                  the same engine by a virtual clock on a device that only takes its time; faults
 //! server               what clients speak: OpenAI's bodies to requests, tokens to responses
 //! cli                  the commands of the binary (native, feature `cli`)
