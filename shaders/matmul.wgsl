@@ -20,6 +20,8 @@
 {% set groups = cols // group %}
 {% set f = "f32" if group == 1 else "vec4<f32>" %}
 {% set zero = "0.0" if group == 1 else "vec4<f32>(0.0)" %}
+{# Column c of a lane, from the tile's first; with 64-bit loads columns come in neighbouring pairs, whose scales are one word. #}
+{% macro offset(c) %}{{ (c % own // 2 * 2 * lanes + c % 2) if long else (c % own * lanes) }}u{% endmacro %}
 
 struct Params {
     rows: u32,
@@ -44,9 +46,9 @@ struct Params {
 // [group, block, vector, row in group]
 @group(0) @binding(1) var<storage, read> codes: array<{{ "vec2<u64>" if long else "vec4<u32>" }}>;
 // [group, block, row in group]
-@group(0) @binding(2) var<storage, read> scales: array<u32>;
+@group(0) @binding(2) var<storage, read> scales: array<{{ "u64" if long else "u32" }}>;
 // [group, block, row in group]
-@group(0) @binding(3) var<storage, read> high: array<u32>;
+@group(0) @binding(3) var<storage, read> high: array<{{ "u64" if long else "u32" }}>;
 // [rows, x_stride / 4]
 @group(0) @binding(4) var<storage, read> x: array<vec4<f32>>;
 // [bias_start + {{ "2 columns" if gated else "columns" }}]
@@ -66,6 +68,9 @@ var<workgroup> x_sums: array<f32, {{ rows * 8 }}>;
 var<workgroup> slice_sums: array<f32, {{ slices * rows * cols * lanes }}>;
 {% endif %}
 
+{% macro word(plane, c) %}
+{%- if long %}u32(pair_{{ plane }}{{ c - c % 2 }}{{ " >> 32u" if c % 2 }}){% else %}{{ plane }}[plane{{ c }} + block * 32u]{% endif %}
+{%- endmacro %}
 {% if gated %}
 {% include "shared/act" %}
 {% endif %}
@@ -83,13 +88,17 @@ fn main(
         return;
     }
     let row0 = (tile % params.row_tiles) * {{ rows }}u;
-    let tile_column = (tile / params.row_tiles) * {{ lanes * own }}u + local.x;
+    let tile_column = (tile / params.row_tiles) * {{ lanes * own }}u + local.x{{ " * 2u" if long }};
     let last_row = params.rows - 1u;
 {% for r in range(rows) %}
     let x_row{{ r }} = min(row0 + {{ r }}u, last_row) * params.x_stride_vectors;
 {% endfor %}
 {% for c in range(cols) %}
-    let column{{ c }} = min(tile_column + {{ c % own * lanes }}u, params.columns - 1u){{ " + params.columns" if c >= own else "" }};
+{% if long and c % 2 %}
+    let column{{ c }} = column{{ c - 1 }} + 1u;
+{% else %}
+    let column{{ c }} = min(tile_column + {{ offset(c) }}, {{ "(params.columns - 1u) & ~1u" if long else "params.columns - 1u" }}){{ " + params.columns" if c >= own else "" }};
+{% endif %}
     let plane{{ c }} = (column{{ c }} / 32u) * params.blocks * 32u + column{{ c }} % 32u;
     let codes{{ c }} = (column{{ c }} / 32u) * params.blocks * {{ 32 * vectors }}u + column{{ c }} % 32u;
 {% endfor %}
@@ -129,6 +138,16 @@ fn main(
 {% endif %}
 {% endfor %}
 {% endif %}
+{% if long %}
+{% for c in range(0, cols, 2) %}
+{% if has_scales %}
+            let pair_scales{{ c }} = scales[(plane{{ c }} + block * 32u) / 2u];
+{% endif %}
+{% if has_high %}
+            let pair_high{{ c }} = high[(plane{{ c }} + block * 32u) / 2u];
+{% endif %}
+{% endfor %}
+{% endif %}
 {% for c in range(cols) %}
 {% for v in range(vectors) %}
 {% set at = "codes[codes" ~ c ~ " + block * " ~ 32 * vectors ~ "u + " ~ 32 * v ~ "u]" %}
@@ -140,10 +159,10 @@ fn main(
 {% endif %}
 {% endfor %}
 {% if has_scales %}
-            let scale{{ c }} = unpack2x16float(scales[plane{{ c }} + block * 32u]);
+            let scale{{ c }} = unpack2x16float({{ word("scales", c) }});
 {% endif %}
 {% if has_high %}
-            let high{{ c }} = high[plane{{ c }} + block * 32u];
+            let high{{ c }} = {{ word("high", c) }};
 {% endif %}
 {% endfor %}
 {% for g in range(groups) %}
@@ -247,7 +266,7 @@ fn main(
 {% endif %}
 {% macro y(r, c) %}total{{ r }}_{{ c // group }}{% if group == 4 %}.{{ "xyzw"[c % 4] }}{% endif %} + add{{ c }}{% endmacro %}
 {% for c in range(own) %}
-    if (tile_column + {{ c * lanes }}u < params.columns) {
+    if (tile_column + {{ offset(c) }} < params.columns) {
 {% for add in range(c, cols, own) %}
         var add{{ add }} = 0.0;
         if (params.has_bias != 0u) {

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Least squares over all steps seen, older ones counting less. Steps of one kind leave coefficients open, so each pulls weakly
-//! towards what it was before; none is below zero.
+//! towards what it was before; none is below zero. A machine that others use too is faster or slower for seconds at a time: the
+//! scheduler is told the model times the pace of the last few steps, and a margin over what is left of the noise.
 
 use std::collections::VecDeque;
 
@@ -21,13 +22,16 @@ const FIRST: u64 = 4;
 const UNITS: u64 = 1024;
 /// Steps whose predictions are remembered, to tell how far off they are.
 const REMEMBERED: usize = 128;
-/// Share of steps that should last no longer than what the scheduler is told, and how much longer the others' bound may be.
-const KEPT: f64 = 0.95;
-const OVER: f64 = 1.1;
+/// Share of steps that should last at most OVER times what the scheduler is told.
+const KEPT: f64 = 0.97;
+const OVER: f64 = 1.15;
+/// What a step counts in the pace, and the most the pace may be off one, as a factor.
+const PACE: f64 = 0.2;
+const PACE_MAX: f64 = 2.0;
 /// Largest margin: what is further off than this is noise that smaller chunks would not cure.
 const MARGIN_MAX: f64 = 1.25;
 /// Relative change of a predicted step that is worth telling the scheduler.
-const WORTH: f64 = 0.03;
+const WORTH: f64 = 0.04;
 
 /// What the cost model counts in a step.
 pub type Terms = [f64; TERMS];
@@ -63,9 +67,12 @@ pub struct Fit {
     steps: u64,
     /// Σ of squared relative errors of predictions made before their step was seen, and how many.
     errors: (f64, u64),
-    /// How long the last steps took, in what was predicted.
+    /// How long the last steps took, in what was predicted at their pace.
     ratios: VecDeque<f64>,
-    handed_margin: f64,
+    /// How long steps take now, in what the model says.
+    pace: f64,
+    /// Pace and margin in `handed`.
+    handed_factor: f64,
 }
 
 /// A guess for an adapter on which a chunk of `chunk_tokens` takes half a second: a decode row as dear as four prefill tokens.
@@ -90,7 +97,8 @@ impl Fit {
             steps: 0,
             errors: (0.0, 0),
             ratios: VecDeque::new(),
-            handed_margin: 1.0,
+            pace: 1.0,
+            handed_factor: 1.0,
         }
     }
 
@@ -113,7 +121,9 @@ impl Fit {
             let predicted = self.predict(terms).max(1.0);
             self.errors.0 += (predicted / nanos - 1.0).powi(2);
             self.errors.1 += 1;
-            self.ratios.push_back(nanos / predicted);
+            self.ratios.push_back(nanos / (predicted * self.pace));
+            self.pace += PACE * (nanos / predicted - self.pace);
+            self.pace = self.pace.clamp(1.0 / PACE_MAX, PACE_MAX);
             if self.ratios.len() > REMEMBERED {
                 self.ratios.pop_front();
             }
@@ -128,17 +138,16 @@ impl Fit {
         }
         self.model = solve(&self.products, &self.targets, &self.model);
         let (now, then) = (self.predict(terms), self.handed.iter().zip(terms).map(|(m, t)| m * t).sum::<f64>());
-        let margin = self.margin();
-        let is_near = (now * margin - then * self.handed_margin).abs() <= WORTH * now * margin;
+        let factor = self.margin() * self.pace;
+        let is_near = (now * factor - then * self.handed_factor).abs() <= WORTH * now * factor;
         if self.steps <= FIRST || is_near {
             return None;
         }
-        (self.handed, self.handed_margin) = (self.model, margin);
-        Some(scaled(self.model, margin))
+        (self.handed, self.handed_factor) = (self.model, factor);
+        Some(scaled(self.model, factor))
     }
 
-    /// What the scheduler is told more than what is predicted, so that nearly all steps keep what it plans by: machines that
-    /// others use too are not as even as a model.
+    /// What the scheduler is told more than what is predicted, so that nearly all steps keep what it plans by.
     fn margin(&self) -> f64 {
         let mut ratios: Vec<f64> = self.ratios.iter().copied().collect();
         ratios.sort_by(f64::total_cmp);
@@ -152,7 +161,7 @@ impl Fit {
         ratios.get(at).map_or(1.0, |ratio| (ratio / OVER).clamp(1.0, MARGIN_MAX))
     }
 
-    /// The model in the scheduler's unit, as it fits: without a margin.
+    /// The model in the scheduler's unit, as it fits: without pace and margin.
     #[must_use]
     pub fn cost_model(&self) -> CostModel {
         scaled(self.model, 1.0)

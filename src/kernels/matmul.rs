@@ -23,7 +23,8 @@ pub struct Shape {
     pub slices: u8,
     /// Where activations come from.
     pub exchange: Exchange,
-    /// Codes are loaded as 64-bit words: half the loads, where a driver makes them one by one.
+    /// Codes and scales are loaded as 64-bit words, scales of two columns in one: half the loads, where a driver makes them one
+    /// by one.
     pub long: bool,
     /// The columns are gates, then as many ups, and the output is [`Args::gate`] of one times the other.
     pub gated: bool,
@@ -103,6 +104,9 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
     assert_eq!(shape.gated, args.gate.is_some(), "variant for another output");
     assert!(!(args.add && shape.gated), "a gate and a sum");
     assert!(args.gate.is_none() || weights.rows.is_multiple_of(2), "{} rows are not gates and ups", weights.rows);
+    // Scales of neighbouring columns come as one word: gates and ups both begin with an even one.
+    let long = shape.long && (!shape.gated || (weights.rows / 2).is_multiple_of(2));
+    let shape = Shape { long, ..shape };
     let (columns, lane_columns) =
         if shape.gated { (weights.rows / 2, shape.cols / 2) } else { (weights.rows, shape.cols) };
     assert!(args.out_column + columns <= args.out_stride, "columns past the output's stride");

@@ -21,6 +21,8 @@
 //!   one (of no lower priority), it stays in the queue, a few later ones may pass it, and then it hits.
 //! - **Fair shares** count computed tokens a tenant, cached ones and those computed again after preemption not. A tenant that
 //!   comes (back) starts no lower than the tenant admitted last: idling earns no credit, newcomers cannot lock others out.
+//! - **A tile that runs in any case** (under `slo`, where nothing fits) is a tile of the step's matmuls: a chunk fills the one that
+//!   decode rows have begun. Beside four of them 4 tokens run, where 8 would have begun another tile; beside seven, 9 run.
 //! - **Logit rows.** When more requests decode than a step may have logits, they take turns, and one row (of logits, and one
 //!   tile of tokens) is kept for a prompt that could end.
 //! - **A duplicate page** (two requests computed the same page at the same time) stays private; the first one is the cache's.

@@ -30,6 +30,13 @@ enum Admission {
     Closed,
 }
 
+/// The prefill that runs where nothing fits beside `rows` rows: what fills the tile they have begun, and the next one too where
+/// only one place is left.
+const fn least_chunk(rows: u32) -> u32 {
+    let left = PREFILL_TILE_TOKENS - rows % PREFILL_TILE_TOKENS;
+    if left > 1 { left } else { left + PREFILL_TILE_TOKENS }
+}
+
 impl Scheduler {
     /// Chunks of half-done and waiting prompts, in the order of their ranks.
     pub(super) fn plan_prefill(&mut self, draft: &mut Draft) {
@@ -99,7 +106,7 @@ impl Scheduler {
         let chunk = match room.units {
             None => most,
             Some(units) => match self.cost.chunk_within(self.before(draft), from, most, units) {
-                0 if draft.chunks == 0 => most.min(PREFILL_TILE_TOKENS),
+                0 if draft.chunks == 0 => most.min(least_chunk(self.before(draft).rows)),
                 fits => fits,
             },
         };
@@ -213,5 +220,13 @@ impl Scheduler {
         if self.queue.is_fair() {
             self.tenants.admitted(sequence.tenant);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_least_chunk_fills_the_tile_that_decode_rows_have_begun() {
+        assert_eq!([0, 1, 4, 6, 7, 8, 15].map(super::least_chunk), [8, 7, 4, 2, 9, 8, 9]);
     }
 }

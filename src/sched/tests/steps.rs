@@ -26,7 +26,7 @@ fn chunks_keep_the_predicted_step_inside_the_bound_asked_for() {
     // The stream's row shares the tiles.
     check(Policy::Slo, None, None, &[stream, (2, Prefill, 0, 103)]);
     check(Policy::Slo, Some(308_000), None, &[stream, (2, Prefill, 0, 199)]);
-    check(Policy::Slo, Some(1), None, &[stream, (2, Prefill, 0, 8)]);
+    check(Policy::Slo, Some(1), None, &[stream, (2, Prefill, 0, 7)]);
     check(Policy::Slo, Some(308_000), Some(17), &[stream, (2, Prefill, 0, 17)]);
     check(Policy::Fcfs, Some(1), None, &[stream, (2, Prefill, 0, 1_000)]);
     check(Policy::Priority, Some(1), Some(64), &[stream, (2, Prefill, 0, 64)]);
