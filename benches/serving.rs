@@ -41,7 +41,8 @@ struct Flags {
 }
 
 fn flags() -> Result<Flags, Failure> {
-    let mut flags = Flags { model: String::new(), device: None, runs: 1, stream_tokens: 1000, prompt_tokens: 1500, trace: None };
+    let mut flags =
+        Flags { model: String::new(), device: None, runs: 1, stream_tokens: 1000, prompt_tokens: 1500, trace: None };
     // cargo passes --bench
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     while let Some(arg) = args.next() {
@@ -170,7 +171,8 @@ fn no_stall(flags: &Flags) -> Result<(), Failure> {
         "| setting | gap undisturbed (ms) | gap asked | gap p50 | gap p99 | gap max | p99 / asked | prompts' mean TTFT (s) | tokens/s, all |"
     );
     println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|");
-    let short = Flags { stream_tokens: 60, model: flags.model.clone(), device: flags.device.clone(), trace: None, ..*flags };
+    let short =
+        Flags { stream_tokens: 60, model: flags.model.clone(), device: flags.device.clone(), trace: None, ..*flags };
     for (name, policy, factor) in [
         ("--itl-slo 2×", Policy::Slo, Some(2.0)),
         ("--itl-slo 4×", Policy::Slo, Some(4.0)),

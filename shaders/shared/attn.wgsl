@@ -29,9 +29,9 @@ struct Params {
 // [rows, heads, {{ head_dim }} / 4]
 @group(0) @binding(1) var<storage, read> q: array<vec4<f32>>;
 // [page, kv_head, {{ units }} units, token, {{ vectors }}]
-@group(0) @binding(2) var<storage, read> k_pages: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> k_pages: array<{{ "vec2<u64>" if long else "vec4<u32>" }}>;
 // [page, kv_head, token, {{ units }} units, {{ vectors }}]
-@group(0) @binding(3) var<storage, read> v_pages: array<vec4<u32>>;
+@group(0) @binding(3) var<storage, read> v_pages: array<{{ "vec2<u64>" if long else "vec4<u32>" }}>;
 // [slot, table_stride] page
 @group(0) @binding(4) var<storage, read> tables: array<u32>;
 // [tile] (row, rows, slot, position)
@@ -45,6 +45,13 @@ var<workgroup> q_shared: array<{{ vector }}, {{ head_dim * clusters * pieces }}>
 var<workgroup> top_shared: array<{{ vector }}, {{ 8 * clusters * pieces }}>;
 // [key, cluster, piece]: p
 var<workgroup> p_shared: array<{{ vector }}, {{ key_tile * clusters * pieces }}>;
+{% endif %}
+
+{% if long %}
+// The words of a 64-bit load.
+fn words(both: vec2<u64>) -> vec4<u32> {
+    return vec4<u32>(u32(both.x), u32(both.x >> 32u), u32(both.y), u32(both.y >> 32u));
+}
 {% endif %}
 
 // First key that a row at `position` sees.

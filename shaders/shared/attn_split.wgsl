@@ -1,3 +1,4 @@
+{% macro load(from) %}{% if long %}words({{ from }}){% else %}{{ from }}{% endif %}{% endmacro %}
     // Adds the keys of one split to each row's m, l and o.
     let split_first = max(split * {{ split_tokens }}u, first & ~{{ key_tile - 1 }}u);
     let split_last = min(split * {{ split_tokens }}u + {{ split_tokens - 1 }}u, last);
@@ -21,10 +22,10 @@
             let k_unit = unit * {{ page_tokens * vectors }}u;
             {% for j in range(4) %}
             {% if kv_f32 %}
-            let k{{ j }}_0 = bitcast<vec4<f32>>(k_pages[k_at{{ j }} + k_unit]);
-            let k{{ j }}_1 = bitcast<vec4<f32>>(k_pages[k_at{{ j }} + k_unit + 1u]);
+            let k{{ j }}_0 = bitcast<vec4<f32>>({{ load("k_pages[k_at" ~ j ~ " + k_unit]") }});
+            let k{{ j }}_1 = bitcast<vec4<f32>>({{ load("k_pages[k_at" ~ j ~ " + k_unit + 1u]") }});
             {% else %}
-            let k{{ j }} = k_pages[k_at{{ j }} + k_unit];
+            let k{{ j }} = {{ load("k_pages[k_at" ~ j ~ " + k_unit]") }};
             let k{{ j }}_0 = vec4<f32>(unpack2x16float(k{{ j }}.x), unpack2x16float(k{{ j }}.y));
             let k{{ j }}_1 = vec4<f32>(unpack2x16float(k{{ j }}.z), unpack2x16float(k{{ j }}.w));
             {% endif %}
@@ -120,10 +121,10 @@
             {% for j in range(4) %}
             {% set name = "v" ~ s ~ "_" ~ j %}
             {% if kv_f32 %}
-            let {{ name }}_0 = bitcast<vec4<f32>>(v_pages[2u * (v_at{{ j }} + unit{{ s }})]);
-            let {{ name }}_1 = bitcast<vec4<f32>>(v_pages[2u * (v_at{{ j }} + unit{{ s }}) + 1u]);
+            let {{ name }}_0 = bitcast<vec4<f32>>({{ load("v_pages[2u * (v_at" ~ j ~ " + unit" ~ s ~ ")]") }});
+            let {{ name }}_1 = bitcast<vec4<f32>>({{ load("v_pages[2u * (v_at" ~ j ~ " + unit" ~ s ~ ") + 1u]") }});
             {% else %}
-            let {{ name }} = v_pages[v_at{{ j }} + unit{{ s }}];
+            let {{ name }} = {{ load("v_pages[v_at" ~ j ~ " + unit" ~ s ~ "]") }};
             let {{ name }}_0 = vec4<f32>(unpack2x16float({{ name }}.x), unpack2x16float({{ name }}.y));
             let {{ name }}_1 = vec4<f32>(unpack2x16float({{ name }}.z), unpack2x16float({{ name }}.w));
             {% endif %}

@@ -11,6 +11,7 @@ use super::{bench_fit, interrupt, load, say};
 use crate::engine::request::{Output as Made, Request};
 use crate::engine::serving::Engine;
 use crate::error::{Error, Result};
+use crate::load::random::Random;
 use crate::sched::Policy;
 
 /// Runs the command.
@@ -45,7 +46,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let mut out = Output::stdout();
     let mut table = bench_output::Table::new(options.output);
     table.begin(&mut out)?;
-    let mut random = Random { state: options.model.seed.unwrap_or(0) };
+    let mut random = Random::new(options.model.seed.unwrap_or(0));
     for &test in &options.tests {
         let samples_ns = measure(&mut serving, test, &options, &mut random)?;
         table.row(&mut out, &row(&serving, test, samples_ns))?;
@@ -76,7 +77,7 @@ fn measure(serving: &mut Serving, test: BenchTest, options: &BenchOptions, rando
         play(engine, short, &[], vocab, random)?;
     }
     // What lies before each stream is computed once; its full pages are then in the cache.
-    let depth = random.ids(test.n_depth, vocab);
+    let depth = ids(random, test.n_depth, vocab);
     if test.n_depth > 0 {
         run(engine, vec![Request { prompt: depth.clone(), max_tokens: Some(1), ..Request::default() }])?;
     }
@@ -95,7 +96,7 @@ fn play(engine: &mut Engine, test: BenchTest, depth: &[u32], vocab: u32, random:
         let mut prompt = depth.to_vec();
         // Something must be there to go on from.
         let own = if depth.is_empty() && test.n_prompt == 0 { 1 } else { test.n_prompt };
-        prompt.extend(random.ids(own, vocab));
+        prompt.extend(ids(random, own, vocab));
         Request { prompt, max_tokens: Some(test.n_gen + 1), ..Request::default() }
     };
     let requests = (0..test.n_parallel).map(|_| stream(random)).collect();
@@ -175,29 +176,14 @@ fn standard_deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// splitmix64: token ids that are the same for the same seed.
-pub(super) struct Random {
-    state: u64,
-}
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(super) fn ids(&mut self, count: u32, vocab: u32) -> Vec<u32> {
-        let below = |x: u64| u32::try_from(x % u64::from(vocab)).expect("below a u32");
-        (0..count).map(|_| below(self.next())).collect()
-    }
+/// Token ids that are the same for the same seed.
+pub(super) fn ids(random: &mut Random, count: u32, vocab: u32) -> Vec<u32> {
+    (0..count).map(|_| random.between(0, vocab - 1)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Random, mean, standard_deviation};
+    use super::{Random, ids, mean, standard_deviation};
 
     #[test]
     fn statistics_are_of_a_sample() {
@@ -209,9 +195,9 @@ mod tests {
 
     #[test]
     fn ids_depend_on_the_seed_only_and_are_in_the_vocabulary() {
-        let ids = Random { state: 7 }.ids(100, 13);
-        assert_eq!(ids, Random { state: 7 }.ids(100, 13));
-        assert!(ids.iter().all(|&id| id < 13));
-        assert_ne!(ids, Random { state: 8 }.ids(100, 13));
+        let drawn = ids(&mut Random::new(7), 100, 13);
+        assert_eq!(drawn, ids(&mut Random::new(7), 100, 13));
+        assert!(drawn.iter().all(|&id| id < 13));
+        assert_ne!(drawn, ids(&mut Random::new(8), 100, 13));
     }
 }

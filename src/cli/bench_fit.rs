@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use super::bench::{self, Random};
+use super::bench;
 use super::progress::Progress;
 use super::say;
 use super::serving::Serving;
 use crate::engine::request::Request;
 use crate::error::{Error, Result};
+use crate::load::random::Random;
 use crate::sched::CostModel;
 use crate::sim::CostFile;
 
@@ -22,7 +23,7 @@ pub(super) fn fit(serving: &mut Serving, path: &Path, random: &mut Random) -> Re
     for side_by_side in [1, SLOTS, 2, 4, SLOTS, 1] {
         let requests = (0..side_by_side).map(|i| {
             let tokens = [8, 200, 64, 520, 16, 128, 333, 24][i as usize % 8];
-            let prompt = random.ids(tokens, serving.vocab);
+            let prompt = bench::ids(random, tokens, serving.vocab);
             Request { prompt, max_tokens: Some(8 + 4 * (i % 4)), ..Request::default() }
         });
         let requests = requests.collect();

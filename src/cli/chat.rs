@@ -9,7 +9,7 @@ use rustyline::error::ReadlineError;
 use super::generate::{self, Finish, Request};
 use super::options::RunOptions;
 use super::output::Output;
-use super::run::{Stream, check_messages_fit, figures_line, message, never_empty};
+use super::run::{Stream, check_fits, figures_line, message, never_empty};
 use super::serving::Serving;
 use super::{interrupt, say};
 use crate::clock::Clock;
@@ -126,7 +126,7 @@ impl Talk<'_> {
 
     fn answer(&mut self) -> Result<bool> {
         let arrival = Clock::start();
-        check_messages_fit(&self.messages, self.tokenizer, self.loaded.context_tokens)?;
+        check_fits(Message::fewest_tokens(&self.messages, self.tokenizer), 1, self.loaded.context_tokens)?;
         let ids = never_empty(self.template.encode(self.tokenizer, &self.messages)?, self.tokenizer)?;
         let options = self.options;
         let request = Request {

@@ -1,4 +1,4 @@
-//! From flags to a session: find the files, open the adapter, say what is needed and what there is, load.
+//! From flags to a scorer: find the files, open the adapter, say what is needed and what there is, load.
 
 use super::adapter::{self, Opened};
 use super::fetch::{self, ModelSource};
@@ -8,7 +8,7 @@ use super::options::ModelOptions;
 use super::progress::{Progress, Unit};
 use super::say;
 use crate::clock::{Clock, millis_from_nanos};
-use crate::engine::{Session, chunk_tokens_default};
+use crate::engine::{Scorer, chunk_tokens_default};
 use crate::error::Result;
 use crate::format::model_files::ModelFiles;
 use crate::kernels::plan::Plan;
@@ -31,7 +31,7 @@ pub(super) fn files(options: &ModelOptions) -> Result<ModelFiles> {
 ///
 /// # Errors
 /// No adapter, a model that is not what it must be, too little memory, `Cancelled` by Ctrl-C.
-pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: Option<u32>) -> Result<Session> {
+pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: Option<u32>) -> Result<Scorer> {
     let Opened { mut player, plan, name, host_memory, .. } = adapter::open(&options.adapter)?;
     let chunk = options.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.step_tokens);
     let wanted = LoadOptions {
@@ -45,10 +45,10 @@ pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: O
     };
     let model = model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
     let spinner = Progress::spinner("building kernels");
-    let session = Session::new(model, player, Some(chunk))?;
+    let scorer = Scorer::new(model, player, Some(chunk))?;
     drop(spinner);
     interrupt::check()?;
-    Ok(session)
+    Ok(scorer)
 }
 
 /// Says what is needed and what there is, and loads the model.

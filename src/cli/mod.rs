@@ -4,7 +4,7 @@
 //! ```text
 //! args, later       what was typed; flags of later versions, refused with a sentence
 //! options           what was meant
-//! load, adapter     from there to a session
+//! load, adapter     from there to a scorer
 //! run, chat         answers (generate makes one, output sends it)
 //! run_batch         a file of requests through the whole engine
 //! score, bench      figures

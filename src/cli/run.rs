@@ -68,7 +68,7 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
         }
         Some(template) => {
             let messages = messages(options.system.as_deref(), &text);
-            check_messages_fit(&messages, &tokenizer, context)?;
+            check_fits(Message::fewest_tokens(&messages, &tokenizer), 1, context)?;
             template.encode(&tokenizer, &messages)?
         }
     };
@@ -192,22 +192,6 @@ pub(super) fn check_fits(fewest: u64, answer: u64, context_tokens: u32) -> Resul
     Err(Error::Request(format!(
         "prompt too long: at least {fewest} prompt tokens{answer} exceed the context of {context_tokens} tokens"
     )))
-}
-
-/// [`check_fits`] of a conversation. What the model said fitted when it was said, and templates may drop parts of it; they
-/// may also trim what others said.
-///
-/// # Errors
-/// As [`check_fits`].
-pub(super) fn check_messages_fit(messages: &[Message], tokenizer: &Tokenizer, context_tokens: u32) -> Result<()> {
-    let asked = messages.iter().filter(|message| message.role != "assistant");
-    let bound = |message: &Message| match &message.content {
-        Content::Text(text) => tokenizer.fewest_tokens(text.trim()),
-        _ => 0,
-    };
-    // A token may reach over the border of two messages.
-    let fewest = asked.map(|message| bound(message).saturating_sub(1)).sum::<u64>() + 1;
-    check_fits(fewest, 1, context_tokens)
 }
 
 /// A prompt without tokens becomes the beginning-of-sequence token.

@@ -13,7 +13,7 @@ use super::options::ScoreOptions;
 use super::output::Output;
 use super::run::{check_fits, never_empty};
 use super::{interrupt, prompt};
-use crate::engine::Session;
+use crate::engine::Scorer;
 use crate::error::{Error, Result};
 use crate::format::model_files::Description;
 use crate::limits::PROMPT_BYTES_MAX;
@@ -49,7 +49,7 @@ pub(super) fn score(args: &ScoreArgs) -> Result<()> {
     let options = ScoreOptions::new(args, std::io::stdout().is_terminal())?;
     let mut lines = Lines::open(&options.input)?;
     let files = load::files(&options.model)?;
-    let mut session = load::load(&files, &options.model, None)?;
+    let mut scorer = load::load(&files, &options.model, None)?;
     let texts =
         Texts { description: &files.description, file: options.model.tokenizer.as_deref(), tokenizer: OnceCell::new() };
     let mut out = Output::stdout();
@@ -57,7 +57,7 @@ pub(super) fn score(args: &ScoreArgs) -> Result<()> {
         out.line("line tokens  mean nll  perplexity  last argmax")?;
     }
     while let Some(line) = lines.next_line()? {
-        let scored = score_line(&mut session, &texts, &line, options.top).map_err(|e| lines.place(e))?;
+        let scored = score_line(&mut scorer, &texts, &line, options.top).map_err(|e| lines.place(e))?;
         if options.json {
             out.json(&scored)?;
         } else {
@@ -67,7 +67,7 @@ pub(super) fn score(args: &ScoreArgs) -> Result<()> {
     Ok(())
 }
 
-fn score_line(session: &mut Session, texts: &Texts<'_>, line: &str, top: usize) -> Result<Scored> {
+fn score_line(scorer: &mut Scorer, texts: &Texts<'_>, line: &str, top: usize) -> Result<Scored> {
     let wrong =
         |got: &str| Error::Request(format!("expected {{\"text\": \"...\"}} or {{\"ids\": [1, 2]}}, got: {got}"));
     if !line.trim_start().starts_with('{') {
@@ -75,7 +75,7 @@ fn score_line(session: &mut Session, texts: &Texts<'_>, line: &str, top: usize) 
     }
     let item: Item = serde_json::from_str(line).map_err(|error| wrong(&error.to_string()))?;
     let ids = match (item.text, item.ids) {
-        (Some(text), None) => texts.encode(&text, session.model().context_tokens())?,
+        (Some(text), None) => texts.encode(&text, scorer.model().context_tokens())?,
         (None, Some(ids)) if ids.is_empty() => {
             return Err(Error::Request("ids: expected at least one, got none".into()));
         }
@@ -86,7 +86,7 @@ fn score_line(session: &mut Session, texts: &Texts<'_>, line: &str, top: usize) 
     let mut nll = Vec::with_capacity(ids.len().saturating_sub(1));
     let mut argmax = Vec::with_capacity(ids.len());
     let mut best = Vec::new();
-    session.score(&ids, &mut |row, logits| {
+    scorer.score(&ids, &mut |row, logits| {
         interrupt::check()?;
         argmax.push(largest(logits));
         match ids.get(row + 1) {

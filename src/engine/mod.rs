@@ -6,7 +6,7 @@
 //! serving    submit / poll: the loop around scheduler and executor
 //! request    what goes in and comes out          sampling   parameters of the choice of tokens, and its rules
 //! executor   what computes a step                fit        the cost model, learned from steps
-//! event      what is told of all this            session    one sequence for scores: prefill, logits of every row
+//! event      what is told of all this            scorer     a text on its own: the logits of every row
 //! ```
 
 pub mod event;
@@ -14,7 +14,7 @@ pub mod executor;
 pub mod fit;
 pub mod request;
 pub mod sampling;
+mod scorer;
 pub mod serving;
-mod session;
 
-pub use session::{Session, chunk_tokens_default};
+pub use scorer::{Scorer, chunk_tokens_default};

@@ -49,6 +49,8 @@ pub struct Shape {
     pub exchange: Exchange,
     /// Scores have a soft cap. Launches set it from their [`Geometry`].
     pub capped: bool,
+    /// K and V are loaded as 64-bit words: half the loads, where a driver makes them one by one.
+    pub long: bool,
 }
 
 /// Sizes that both attention kernels need.

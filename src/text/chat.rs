@@ -52,6 +52,19 @@ impl Message {
         Self { role: role.into(), content: Content::Text(text.into()) }
     }
 
+    /// Tokens that a conversation needs at least, told from its length without rendering it. What the model itself said is
+    /// left out: it fitted when it was said, and templates may drop parts of it; they may also trim what others said.
+    #[must_use]
+    pub fn fewest_tokens(messages: &[Self], tokenizer: &Tokenizer) -> u64 {
+        let asked = messages.iter().filter(|message| message.role != "assistant");
+        let bound = |message: &Self| match &message.content {
+            Content::Text(text) => tokenizer.fewest_tokens(text.trim()),
+            _ => 0,
+        };
+        // A token may reach over the border of two messages.
+        asked.map(|message| bound(message).saturating_sub(1)).sum::<u64>() + 1
+    }
+
     /// The text of a message whose parts are joined; empty for others.
     pub(super) fn text(&self) -> &str {
         match &self.content {

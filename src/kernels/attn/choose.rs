@@ -31,14 +31,21 @@ const fn prefill_rows(software: bool, exchange: Exchange, head_dim: u32) -> u8 {
 
 pub(in crate::kernels) fn choose_prefill(plan: Plan, kv: KvType, head_dim: u32, _group: u32) -> Shape {
     let (lanes, exchange) = (if plan.software { 8 } else { 32 }, plan.exchange());
-    shape(kv, head_dim, prefill_rows(plan.software, exchange, head_dim), lanes, exchange)
+    let rows = prefill_rows(plan.software, exchange, head_dim);
+    Shape { long: is_long(plan), ..shape(kv, head_dim, rows, lanes, exchange) }
 }
 
 pub(in crate::kernels) fn choose_decode(plan: Plan, kv: KvType, head_dim: u32, group: u32) -> Shape {
     let rows = group.div_ceil(group.div_ceil(DECODE_ROWS_MAX));
     let clusters = if plan.software { 1 } else { rows.min(CLUSTERS) };
     let rows = rows.next_multiple_of(clusters);
-    shape(kv, head_dim, narrow(rows), narrow(clusters * CLUSTER_LANES), plan.exchange())
+    let shape = shape(kv, head_dim, narrow(rows), narrow(clusters * CLUSTER_LANES), plan.exchange());
+    Shape { long: is_long(plan), ..shape }
+}
+
+/// lavapipe loads lane by lane, whatever the width.
+const fn is_long(plan: Plan) -> bool {
+    plan.software && plan.int64
 }
 
 fn narrow(small: u32) -> u8 {
@@ -49,20 +56,24 @@ fn shape(kv: KvType, head_dim: u32, rows: u8, lanes: u8, exchange: Exchange) -> 
     let fits = head_dim > 0 && head_dim <= HEAD_DIM_MAX && head_dim.is_multiple_of(HEAD_DIM_STEP);
     assert!(fits, "head size {head_dim} is not a multiple of {HEAD_DIM_STEP} up to {HEAD_DIM_MAX}");
     let head_dim = u16::try_from(head_dim).expect("at most 256");
-    Shape { kv, head_dim, rows, lanes, exchange, capped: false }
+    Shape { kv, head_dim, rows, lanes, exchange, capped: false, long: false }
 }
 
-/// The shapes of `tiles` (rows, lanes) for each head size, KV type and exchange, with the soft cap at one head size.
+/// The shapes of `tiles` (rows, lanes) for each head size, KV type and exchange, with the soft cap at one head size, and with
+/// 64-bit loads where one cluster exchanges in a subgroup.
 fn table(tiles: impl Fn(u32, Exchange) -> Vec<(u8, u8)>) -> Vec<Shape> {
     let mut shapes = Vec::new();
     for head_dim in HEAD_DIMS.map(u32::from) {
         for kv in [KvType::F32, KvType::F16] {
             for exchange in [Exchange::Subgroup, Exchange::Workgroup] {
                 for (rows, lanes) in tiles(head_dim, exchange) {
-                    let plain = shape(kv, head_dim, rows, lanes, exchange);
-                    shapes.push(plain);
-                    if head_dim == 64 {
-                        shapes.push(Shape { capped: true, ..plain });
+                    let may_be_long = exchange == Exchange::Subgroup && u32::from(lanes) == CLUSTER_LANES;
+                    for long in [false, true].into_iter().filter(|&long| !long || may_be_long) {
+                        let plain = Shape { long, ..shape(kv, head_dim, rows, lanes, exchange) };
+                        shapes.push(plain);
+                        if head_dim == 64 {
+                            shapes.push(Shape { capped: true, ..plain });
+                        }
                     }
                 }
             }
@@ -105,12 +116,14 @@ fn attn_spec(shape: Shape, shader: &'static str, bindings: &'static [Access]) ->
         Exchange::Storage => panic!("attention does not exchange through storage"),
     };
     let (exchange, cap) = (if subgroup { "sg" } else { "wg" }, if shape.capped { "_cap" } else { "" });
+    let long = if shape.long { "_long" } else { "" };
     Spec {
-        label: format!("{shader}_{}_d{head_dim}_r{rows}l{lanes}_{exchange}{cap}", shape.kv.name()),
+        label: format!("{shader}_{}_d{head_dim}_r{rows}l{lanes}_{exchange}{cap}{long}", shape.kv.name()),
         shader,
         constants: context! {
             subgroup, lanes, clusters, rows, own, head_dim, units,
             capped => shape.capped,
+            long => shape.long,
             kv_f32 => shape.kv == KvType::F32,
             vectors => if shape.kv == KvType::F32 { 2 } else { 1 },
             slots => units.div_ceil(CLUSTER_LANES),
@@ -128,7 +141,7 @@ fn attn_spec(shape: Shape, shader: &'static str, bindings: &'static [Access]) ->
         params_fields: Params::FIELDS,
         invocations: lanes,
         tier: if subgroup { Tier::Subgroup } else { Tier::Base },
-        int64: false,
+        int64: shape.long,
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn from_messages(fields: Fields<'_>, host: &Host<'_>) -> Result<Vec<u
     let list = list.ok_or_else(|| ApiError::expected(PARAM, "a list of at least one message", fields.get(PARAM)))?;
     let messages: Vec<Message> =
         list.iter().enumerate().map(|(i, value)| message(i, value)).collect::<Result<_, _>>()?;
-    check_messages_fit(&messages, host)?;
+    check_fits(Message::fewest_tokens(&messages, host.tokenizer), PARAM, host)?;
     let ids = template.encode(host.tokenizer, &messages).map_err(|error| ApiError::from_error(&error, PARAM))?;
     check_ids(ids, PARAM, host)
 }
@@ -112,16 +112,4 @@ fn check_fits(fewest: u64, param: &str, host: &Host<'_>) -> Result<(), ApiError>
     }
     let message = format!("at least {fewest} prompt tokens and 1 answer token exceed the context of {context} tokens");
     Err(ApiError::too_long(param, format!("prompt too long: {message}")))
-}
-
-/// [`check_fits`] of a conversation. Templates may drop or trim what the model itself said; a token may reach over the border
-/// of two messages.
-fn check_messages_fit(messages: &[Message], host: &Host<'_>) -> Result<(), ApiError> {
-    let bound = |message: &Message| match &message.content {
-        Content::Text(text) => host.tokenizer.fewest_tokens(text.trim()),
-        _ => 0,
-    };
-    let asked = messages.iter().filter(|message| message.role != "assistant");
-    let fewest = asked.map(|message| bound(message).saturating_sub(1)).sum::<u64>() + 1;
-    check_fits(fewest, "messages", host)
 }

@@ -1,8 +1,7 @@
-//! One sequence over a model: chunked prefill, decode, score.
+//! A text over a model, chunk by chunk, with the logits after each of its tokens.
 
 use crate::clock::{Clock, millis_from_nanos};
 use crate::error::{Error, Result};
-use crate::kernels::argmax::NOT_FINITE;
 use crate::kernels::plan::Plan;
 use crate::kernels::{Kernel, Tape};
 use crate::limits;
@@ -15,8 +14,8 @@ pub const fn chunk_tokens_default(plan: Plan) -> u32 {
     if plan.software { 128 } else { 512 }
 }
 
-/// One sequence over a model. Owns the model and its player.
-pub struct Session {
+/// Scores texts, one at a time. Owns the model and its player.
+pub struct Scorer {
     model: Model,
     player: Box<dyn Player<Kernel>>,
     chunk_tokens: u32,
@@ -27,9 +26,9 @@ pub struct Session {
     tape: Tape,
 }
 
-impl Session {
-    /// A session with nothing in its KV; builds the kernels that the model uses. `chunk_tokens`: most prompt tokens of one
-    /// step (`--long-prefill-token-threshold`), `None` for as many as a step takes; the logits do not depend on it.
+impl Scorer {
+    /// Builds the kernels that the model uses. `chunk_tokens`: most tokens of one step (`--long-prefill-token-threshold`), `None`
+    /// for as many as a step takes; the logits do not depend on it.
     ///
     /// # Errors
     /// A kernel that the driver refuses, or a lost device.
@@ -56,70 +55,22 @@ impl Session {
         &self.model
     }
 
-    /// Most prompt tokens of one step.
-    #[must_use]
-    pub fn chunk_tokens(&self) -> u32 {
-        self.chunk_tokens
-    }
-
-    /// Ids whose K and V the session holds.
-    #[must_use]
-    pub fn ids(&self) -> &[u32] {
-        &self.ids
-    }
-
-    /// Forgets all but the first `tokens` ids.
-    pub fn truncate(&mut self, tokens: usize) {
-        self.ids.truncate(tokens);
-    }
-
-    /// Prefills `ids` (at least one) behind what is there, and returns the argmax after the last one.
-    /// `progress(done, total)` is asked between chunks; its error (such as `Cancelled`) ends the prefill, keeping whole chunks.
-    ///
-    /// # Errors
-    /// `ContextFull` (nothing was done), `Request` for no ids or one outside the vocabulary, `NotFinite`, or the player's.
-    pub fn prefill(&mut self, ids: &[u32], progress: &mut dyn FnMut(u64, u64) -> Result<()>) -> Result<u32> {
-        self.check_ids(ids)?;
-        self.check_room(ids.len())?;
-        let total = ids.len() as u64;
-        let mut done = 0;
-        let mut chunks = ids.chunks(self.chunk_tokens as usize).peekable();
-        while let Some(chunk) = chunks.next() {
-            if chunks.peek().is_none() {
-                return self.step_argmax(chunk);
-            }
-            self.step(chunk, Want::Nothing)?;
-            done += chunk.len() as u64;
-            progress(done, total)?;
-        }
-        unreachable!("check_ids refuses an empty list");
-    }
-
-    /// Appends one generated id and returns the argmax after it.
-    ///
-    /// # Errors
-    /// As [`Session::prefill`].
-    pub fn decode(&mut self, id: u32) -> Result<u32> {
-        self.check_ids(&[id])?;
-        self.check_room(1)?;
-        self.step_argmax(&[id])
-    }
-
     /// Logits after each of `ids`, which start a fresh sequence: `each(row, logits)` in order.
     ///
     /// # Errors
-    /// `Request` when the ids exceed the context (nothing was done), else as [`Session::prefill`].
+    /// `Request` for no ids, one outside the vocabulary, or more than the context (nothing was done), `NotFinite`, or the
+    /// player's.
     pub fn score(&mut self, ids: &[u32], each: &mut dyn FnMut(usize, &[f32]) -> Result<()>) -> Result<()> {
         self.check_ids(ids)?;
         let context = self.model.context_tokens();
         if ids.len() as u64 > u64::from(context) {
             return Err(Error::Request(format!("{} ids exceed the context of {context} tokens", ids.len())));
         }
-        self.truncate(0);
+        self.ids.clear();
         let chunk_tokens = self.chunk_tokens.min(self.model.logit_rows_max()).max(1) as usize;
         for chunk in ids.chunks(chunk_tokens) {
             let first = self.ids.len();
-            let (answer, words) = self.step(chunk, Want::AllLogits)?;
+            let (answer, words) = self.step(chunk)?;
             assert!(answer.rows as usize == chunk.len(), "{} rows of logits for {} ids", answer.rows, chunk.len());
             assert!(answer.row_words == self.model.vocab(), "{} logits a row", answer.row_words);
             for (row, logits) in words[answer.start..].chunks(answer.row_words as usize).take(chunk.len()).enumerate() {
@@ -133,20 +84,8 @@ impl Session {
         Ok(())
     }
 
-    fn step_argmax(&mut self, tokens: &[u32]) -> Result<u32> {
-        let (answer, words) = self.step(tokens, Want::Argmax)?;
-        assert!(answer.rows == 1 && answer.row_words == 1, "one id is one word, got {answer:?}");
-        let id = words[answer.start];
-        if id == NOT_FINITE {
-            let position = self.ids.len() as u64 - 1;
-            return Err(Error::NotFinite { position });
-        }
-        assert!(id < self.model.vocab(), "argmax {id} of {} logits", self.model.vocab());
-        Ok(id)
-    }
-
-    /// Plays one step over `tokens` and counts them as held. The caller has checked ids and room.
-    fn step(&mut self, tokens: &[u32], want: Want) -> Result<(Answer, Vec<u32>)> {
+    /// Plays one step over `tokens` and counts them as held. The caller has checked them.
+    fn step(&mut self, tokens: &[u32]) -> Result<(Answer, Vec<u32>)> {
         let end = self.ids.len() + tokens.len();
         assert!(
             end <= self.model.context_tokens() as usize,
@@ -156,7 +95,9 @@ impl Session {
         let position = u32::try_from(self.ids.len()).expect("a context fits u32");
         let pages = &self.pages[..end.div_ceil(limits::PAGE_TOKENS as usize)];
         self.tape.clear();
-        let answers = self.model.record(&mut self.tape, &[SequenceRows { slot: 0, position, tokens, pages, want }]);
+        let answers = self
+            .model
+            .record(&mut self.tape, &[SequenceRows { slot: 0, position, tokens, pages, want: Want::AllLogits }]);
         assert!(answers.len() == 1, "{} answers for one sequence", answers.len());
         let ticket = self.player.submit(&self.tape)?;
         let played = self.player.wait(ticket)?;
@@ -180,15 +121,5 @@ impl Session {
             ))),
             None => Ok(()),
         }
-    }
-
-    /// `tokens` more and one answer token must fit the context.
-    fn check_room(&self, tokens: usize) -> Result<()> {
-        let prompt_tokens = (self.ids.len() + tokens) as u64;
-        let context_tokens = u64::from(self.model.context_tokens());
-        if prompt_tokens + 1 > context_tokens {
-            return Err(Error::ContextFull { prompt_tokens, context_tokens });
-        }
-        Ok(())
     }
 }
