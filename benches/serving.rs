@@ -7,8 +7,8 @@
 //!            streams while prompts are there, the prompts' TTFT, and tokens a second over all
 //! cache      20 requests over one 1,000-token prefix: the first's TTFT against the others'
 //! ```
-//! Each run of a setting is preceded by the same streams undisturbed, whose median gap is what the setting's is a multiple of;
-//! of several runs the one with the least p99 for what was asked is shown.
+//! In a run the streams are played undisturbed, then under each setting; what is asked for is a multiple of that run's undisturbed
+//! median gap. Of several runs the one with the least p99 for what was asked is shown; all are told on standard error.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -171,17 +171,16 @@ fn no_stall(flags: &Flags) -> Result<(), Failure> {
         "| setting | gap undisturbed (ms) | gap asked | gap p50 | gap p99 | gap max | p99 / asked | prompts' mean TTFT (s) | tokens/s, all |"
     );
     println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|");
-    let short =
-        Flags { stream_tokens: 60, model: flags.model.clone(), device: flags.device.clone(), trace: None, ..*flags };
-    for (name, policy, factor) in [
+    let settings = [
         ("--itl-slo 2×", Policy::Slo, Some(2.0)),
         ("--itl-slo 4×", Policy::Slo, Some(4.0)),
         ("prefill-first", Policy::PrefillFirst, None),
-    ] {
-        let mut best: Option<(f64, Played)> = None;
-        for _ in 0..flags.runs {
-            let alone = stall(&mut engine(flags, Policy::Fcfs, None, false)?, &short, 0, 0)?;
-            let alone = percentile(&alone.gaps, 0.5);
+    ];
+    let mut best: [Option<(f64, Played)>; 3] = [None, None, None];
+    for _ in 0..flags.runs {
+        let alone = stall(&mut engine(flags, Policy::Fcfs, None, false)?, flags, 0, 0)?;
+        let alone = percentile(&alone.gaps, 0.5);
+        for (best, (name, policy, factor)) in best.iter_mut().zip(settings) {
             let slo = factor.map(|factor| (factor * alone * 1e6) as u64);
             let mut engine = engine(flags, policy, slo, false)?;
             if let Some(folder) = &flags.trace {
@@ -189,24 +188,31 @@ fn no_stall(flags: &Flags) -> Result<(), Failure> {
                 engine.observe(Box::new(move |event| trace.write(event)));
             }
             let played = stall(&mut engine, flags, PROMPTS, 20)?;
+            eprintln!("{name}: {}", figures(alone, factor, &played));
             let share = |alone: f64, played: &Played| percentile(&played.gaps, 0.99) / alone;
             if best.as_ref().is_none_or(|(then, other)| share(alone, &played) < share(*then, other)) {
-                best = Some((alone, played));
+                *best = Some((alone, played));
             }
         }
-        let (alone, played) = best.ok_or("no run")?;
-        let (p50, p99, max) =
-            (percentile(&played.gaps, 0.5), percentile(&played.gaps, 0.99), percentile(&played.gaps, 1.0));
-        let ttft = played.ttfts.iter().sum::<u64>() as f64 / 1e9 / played.ttfts.len() as f64;
-        let asked = factor.map(|factor| factor * alone);
-        let share = asked.map_or("–".to_owned(), |asked| format!("{:.2}", p99 / asked));
-        let asked = asked.map_or("–".to_owned(), |asked| format!("{asked:.0}"));
-        println!(
-            "| {name} | {alone:.0} | {asked} | {p50:.0} | {p99:.0} | {max:.0} | {share} | {ttft:.1} | {:.1} |",
-            played.tokens_per_s
-        );
+    }
+    for (best, (name, _, factor)) in best.iter().zip(settings) {
+        let (alone, played) = best.as_ref().ok_or("no run")?;
+        println!("| {name} | {}", figures(*alone, factor, played));
     }
     Ok(())
+}
+
+/// The cells of a row behind the setting's name.
+fn figures(alone: f64, factor: Option<f64>, played: &Played) -> String {
+    let [p50, p99, max] = [0.5, 0.99, 1.0].map(|share| percentile(&played.gaps, share));
+    let ttft = played.ttfts.iter().sum::<u64>() as f64 / 1e9 / played.ttfts.len() as f64;
+    let (asked, share) = factor.map_or(("–".to_owned(), "–".to_owned()), |factor| {
+        (format!("{:.0}", factor * alone), format!("{:.2}", p99 / (factor * alone)))
+    });
+    format!(
+        "{alone:.0} | {asked} | {p50:.0} | {p99:.0} | {max:.0} | {share} | {ttft:.1} | {:.1} |",
+        played.tokens_per_s
+    )
 }
 
 fn cache(flags: &Flags) -> Result<(), Failure> {
