@@ -34,8 +34,9 @@ const folder = mkdtempSync(join(tmpdir(), "sim-vs-replay-")), cost = join(folder
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
 const seen = {};
 for (let round = 0; round < rounds; round++) {
-  play("bench", ...flags, "-p", "0", "-n", "0", "--fit", cost);
   for (const [name, line] of Object.entries(workloads)) {
+    // Right before each replay: a machine that others use too changes its pace within minutes.
+    play("bench", ...flags, "-p", "0", "-n", "0", "--fit", cost);
     const args = [...flags, ...line.split(" "), "--max-model-len", context, "--ignore-eos", "--num-warmups", "6", "--seed", String(round), "--json"];
     const live = JSON.parse(play("replay", ...args)), virtual = JSON.parse(play("sim", "--cost-model", cost, ...args));
     if (live.completed !== virtual.completed) { console.error(`${name}: ${live.completed} answers live, ${virtual.completed} in virtual time`); process.exit(1); }
