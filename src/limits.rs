@@ -154,10 +154,10 @@ pub const BATCH_LINES_OPEN_MAX: usize = 1 << 12;
 pub const BATCH_LINES_A_STEP: usize = 64;
 
 const _: () = assert!(PAGE_TOKENS.is_power_of_two());
-const _: () = assert!(KEY_TILE_TOKENS % PAGE_TOKENS == 0, "a key tile is whole pages");
-const _: () = assert!(SPLIT_TOKENS % KEY_TILE_TOKENS == 0, "a split is whole key tiles");
-const _: () = assert!(GROUP_ROWS % 8 == 0);
-const _: () = assert!(HEAD_DIM_MAX % HEAD_DIM_STEP == 0);
+const _: () = assert!(KEY_TILE_TOKENS.is_multiple_of(PAGE_TOKENS), "a key tile is whole pages");
+const _: () = assert!(SPLIT_TOKENS.is_multiple_of(KEY_TILE_TOKENS), "a split is whole key tiles");
+const _: () = assert!(GROUP_ROWS.is_multiple_of(8));
+const _: () = assert!(HEAD_DIM_MAX.is_multiple_of(HEAD_DIM_STEP));
 const _: () = assert!(LOAD_CHUNK_BYTES < BASE_BINDING_BYTES);
 const _: () = assert!(SLICES_MAX * 16 <= BASE_INVOCATIONS, "16 columns by all slices fit one workgroup");
 const _: () = assert!(LOGIT_ROWS_MAX <= BATCHED_TOKENS_DEFAULT);

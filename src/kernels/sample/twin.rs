@@ -94,7 +94,7 @@ fn penalise(p: &Params, job: &Job, logits: &mut [u32], counts: &mut [u32], bias:
 /// Largest key and the lowest position that has it.
 fn top(keys: impl Iterator<Item = u32>) -> (u32, u32) {
     let first = |best: (u32, u32), (i, key)| if key > best.0 { (key, i) } else { best };
-    (0..).zip(keys).map(|(i, key)| (i, key)).fold((0, NONE), first)
+    (0..).zip(keys).fold((0, NONE), first)
 }
 
 fn scan(p: &Params, at: u32, job: &Job, logits: &[u32], partials: &mut [u32]) {
