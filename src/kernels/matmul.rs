@@ -282,6 +282,7 @@ fn thread_count(columns: usize) -> usize {
 }
 
 /// Results of a range of columns, `[rows, range]`. Multiply, then add: what software drivers make of `fma`.
+#[allow(clippy::cast_possible_truncation, reason = "blocks are counted in a u32")]
 fn twin_columns(
     planes: &TwinPlanes<'_>,
     p: &Params,
@@ -306,17 +307,9 @@ fn twin_columns(
             if (block as u32).is_multiple_of(p.slice_blocks) {
                 slices.fill([0.0; TWIN_COLUMNS]);
             }
-            for row in 0..rows {
+            for (row, slice) in slices.iter_mut().enumerate() {
                 let at = row * p.x_stride_vectors as usize * 4 + block * 32;
-                twin_block(
-                    &x[at..at + 32],
-                    &codes,
-                    &d,
-                    &m,
-                    scaled,
-                    layout::has_minimum(planes.format),
-                    &mut slices[row],
-                );
+                twin_block(&x[at..at + 32], &codes, &d, &m, scaled, layout::has_minimum(planes.format), slice);
             }
             if (block as u32 + 1).is_multiple_of(p.slice_blocks) || block + 1 == planes.blocks {
                 totals.iter_mut().zip(&slices).for_each(|(t, s)| t.iter_mut().zip(s).for_each(|(t, s)| *t += s));

@@ -129,8 +129,8 @@ impl Pages<'_> {
             for unit in 0..self.units {
                 let k = self.unit(self.k, (block * self.units + unit) * tokens + token);
                 let v = self.unit(self.v, (block * tokens + token) * self.units + unit);
-                for d in 0..STEP {
-                    tile.k[(unit * STEP + d) * KEYS + key] = k[d];
+                for (d, &value) in k.iter().enumerate() {
+                    tile.k[(unit * STEP + d) * KEYS + key] = value;
                 }
                 let at = (key * self.units + unit) * STEP;
                 tile.v[at..at + STEP].copy_from_slice(&v);
