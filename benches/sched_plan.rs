@@ -16,7 +16,7 @@ use twostroke::sched::{Config, CostModel, NewRequest, Policy, Scheduler, Step};
 
 const RUNNING: u64 = 256;
 const WAITING: u64 = 10_000;
-/// Steps before the load is built anew, untimed: none of the 256 has ended by then, nor run out of pages.
+/// Steps before the load is built anew, untimed: none of the 256 has ended by then.
 const STEPS: u64 = 400;
 
 struct Load {

@@ -269,6 +269,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_handed_out_follows_the_machines_pace_and_comes_back() {
+        let mut fit = Fit::new(CostModel::default());
+        let step = terms(&[row(RowKind::Decode, 99, 1)]);
+        let mut told = |fit: &mut Fit, nanos: u64| {
+            (0..40).for_each(|_| drop(fit.observe(&step, nanos)));
+            fit.handed.iter().zip(step).map(|(m, t)| m * t).sum::<f64>() * fit.handed_factor / 1e7
+        };
+        assert!((told(&mut fit, 10_000_000) - 1.0).abs() < 0.05);
+        assert!(told(&mut fit, 15_000_000) > 1.4, "half as slow again");
+        let back = told(&mut fit, 10_000_000);
+        assert!(back < MARGIN_MAX * (1.0 + WORTH), "{back}: no more than the margin is left");
+    }
+
+    #[test]
     fn steps_of_one_kind_leave_a_model_without_negative_terms() {
         let mut fit = Fit::new(CostModel::default());
         let mut last = None;
