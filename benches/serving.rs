@@ -7,8 +7,8 @@
 //!            streams while prompts are there, the prompts' TTFT, and tokens a second over all
 //! cache      20 requests over one 1,000-token prefix: the first's TTFT against the others'
 //! ```
-//! In a run the streams are played undisturbed, then under each setting; what is asked for is a multiple of that run's undisturbed
-//! median gap. Of several runs the one with the least p99 for what was asked is shown; all are told on standard error.
+//! Before each setting the streams are played undisturbed; what is asked for is a multiple of their median gap. Of several runs the
+//! one with the least p99 for what was asked is shown; all are told on standard error.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -178,9 +178,10 @@ fn no_stall(flags: &Flags) -> Result<(), Failure> {
     ];
     let mut best: [Option<(f64, Played)>; 3] = [None, None, None];
     for _ in 0..flags.runs {
-        let alone = stall(&mut engine(flags, Policy::Fcfs, None, false)?, flags, 0, 0)?;
-        let alone = percentile(&alone.gaps, 0.5);
         for (best, (name, policy, factor)) in best.iter_mut().zip(settings) {
+            // Right before: a machine that others use too changes its pace within minutes.
+            let alone = stall(&mut engine(flags, Policy::Fcfs, None, false)?, flags, 0, 0)?;
+            let alone = percentile(&alone.gaps, 0.5);
             let slo = factor.map(|factor| (factor * alone * 1e6) as u64);
             let mut engine = engine(flags, policy, slo, false)?;
             if let Some(folder) = &flags.trace {

@@ -50,7 +50,7 @@ struct Params {
 // [group, block, row in group]
 @group(0) @binding(3) var<storage, read> high: array<{{ "u64" if long else "u32" }}>;
 // [rows, x_stride / 4]
-@group(0) @binding(4) var<storage, read> x: array<vec4<f32>>;
+@group(0) @binding(4) var<storage, read> x: array<{{ "vec2<u64>" if long else "vec4<f32>" }}>;
 // [bias_start + {{ "2 columns" if gated else "columns" }}]
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 // [rows, out_stride]
@@ -71,8 +71,15 @@ var<workgroup> slice_sums: array<f32, {{ slices * rows * cols * lanes }}>;
 {% macro word(plane, c) %}
 {%- if long %}u32(pair_{{ plane }}{{ c - c % 2 }}{{ " >> 32u" if c % 2 }}){% else %}{{ plane }}[plane{{ c }} + block * 32u]{% endif %}
 {%- endmacro %}
+{% macro own_x(r) %}
+{%- set at = "x[x_row" ~ r ~ " + block * 8u + (subgroup_lane & 7u)]" %}
+{%- if long %}bitcast<vec4<f32>>(words({{ at }})){% else %}{{ at }}{% endif %}
+{%- endmacro %}
 {% if gated %}
 {% include "shared/act" %}
+{% endif %}
+{% if long %}
+{% include "shared/words" %}
 {% endif %}
 
 @compute @workgroup_size({{ lanes }}, {{ slices }})
@@ -132,7 +139,7 @@ fn main(
             workgroupBarrier();
 {% elif exchange == "subgroup" %}
 {% for r in range(rows) %}
-            let own{{ r }} = x[x_row{{ r }} + block * 8u + (subgroup_lane & 7u)];
+            let own{{ r }} = {{ own_x(r) }};
 {% if has_minimum %}
             let own_sum{{ r }} = ((own{{ r }}.x + own{{ r }}.y) + own{{ r }}.z) + own{{ r }}.w;
 {% endif %}
@@ -151,12 +158,7 @@ fn main(
 {% for c in range(cols) %}
 {% for v in range(vectors) %}
 {% set at = "codes[codes" ~ c ~ " + block * " ~ 32 * vectors ~ "u + " ~ 32 * v ~ "u]" %}
-{% if long %}
-            let l{{ c }}_{{ v }} = {{ at }};
-            let v{{ c }}_{{ v }} = vec4<u32>(u32(l{{ c }}_{{ v }}.x), u32(l{{ c }}_{{ v }}.x >> 32u), u32(l{{ c }}_{{ v }}.y), u32(l{{ c }}_{{ v }}.y >> 32u));
-{% else %}
-            let v{{ c }}_{{ v }} = {{ at }};
-{% endif %}
+            let v{{ c }}_{{ v }} = {% if long %}words({{ at }}){% else %}{{ at }}{% endif %};
 {% endfor %}
 {% if has_scales %}
             let scale{{ c }} = unpack2x16float({{ word("scales", c) }});

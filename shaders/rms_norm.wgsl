@@ -1,8 +1,9 @@
 // rms_norm: h = x[i] + delta[i]; out[r] = h / sqrt(mean(h^2) + eps) * weight; x[i] = h, with i = map[r] or r
 //
 // x, delta [rows, stride] f32; weight [dim] f32; map [row_count] u32; out [row_count, stride] f32
-// One workgroup of 64 owns one row. Lane l sums the squares of vec4s l, l + 64, ... ascending; the 64 sums are joined by a
-// fixed tree, so the order depends on dim only. Reads 12, writes 8 bytes an element. Strides are multiples of 32; padding is zero.
+// One workgroup of {{ lanes }} owns one row. Sum s of 64 takes the squares of vec4s s, s + 64, ... ascending; the 64 are joined by a
+// fixed tree, so the order depends on dim only. A lane owns {{ own }} of the sums{{ " and joins them before the lanes meet" if own > 1 }}. Reads 12, writes 8 bytes an element.
+// Strides are multiples of 32; padding is zero.
 
 struct Params {
     row_count: u32,
@@ -27,9 +28,9 @@ struct Params {
 // [row_count, stride / 4]
 @group(0) @binding(5) var<storage, read_write> out: array<vec4<f32>>;
 
-var<workgroup> sums: array<f32, 64>;
+var<workgroup> sums: array<f32, {{ lanes }}>;
 
-@compute @workgroup_size(64)
+@compute @workgroup_size({{ lanes }})
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = group.y * params.grid_x + group.x;
     if (row >= params.row_count) {
@@ -40,31 +41,47 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         from_row = map[row];
     }
     let base = from_row * params.stride_vectors;
-    var sum = 0.0;
-    for (var i = lane; i < params.stride_vectors; i += 64u) {
-        var h = x[base + i];
-        if (params.has_delta != 0u) {
-            h += delta[base + i];
-            if (params.has_map == 0u) {
-                x[base + i] = h;
+{% for j in range(own) %}
+    var sum{{ j }} = 0.0;
+{% endfor %}
+    for (var first = lane; first < params.stride_vectors; first += 64u) {
+{% for j in range(own) %}
+        if (first + {{ lanes * j }}u < params.stride_vectors) {
+            let i = first + {{ lanes * j }}u;
+            var h = x[base + i];
+            if (params.has_delta != 0u) {
+                h += delta[base + i];
+                if (params.has_map == 0u) {
+                    x[base + i] = h;
+                }
             }
+            sum{{ j }} = fma(h.x, h.x, sum{{ j }});
+            sum{{ j }} = fma(h.y, h.y, sum{{ j }});
+            sum{{ j }} = fma(h.z, h.z, sum{{ j }});
+            sum{{ j }} = fma(h.w, h.w, sum{{ j }});
         }
-        sum = fma(h.x, h.x, sum);
-        sum = fma(h.y, h.y, sum);
-        sum = fma(h.z, h.z, sum);
-        sum = fma(h.w, h.w, sum);
+{% endfor %}
     }
-    sums[lane] = sum;
+{% for half in [32, 16, 8, 4, 2, 1] %}
+{% if half >= lanes %}
+{% for j in range(half // lanes) %}
+    sum{{ j }} += sum{{ j + half // lanes }};
+{% endfor %}
+{% endif %}
+{% endfor %}
+    sums[lane] = sum0;
     workgroupBarrier();
 {% for half in [32, 16, 8, 4, 2, 1] %}
+{% if half < lanes %}
     if (lane < {{ half }}u) {
         sums[lane] += sums[lane + {{ half }}u];
     }
     workgroupBarrier();
+{% endif %}
 {% endfor %}
     let factor = 1.0 / sqrt(sums[0] / f32(params.dim) + params.eps);
     let last = params.dim - 1u;
-    for (var i = lane; i < params.stride_vectors; i += 64u) {
+    for (var i = lane; i < params.stride_vectors; i += {{ lanes }}u) {
         var h = x[base + i];
         if (params.has_delta != 0u && params.has_map != 0u) {
             h += delta[base + i];

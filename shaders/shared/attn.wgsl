@@ -48,10 +48,7 @@ var<workgroup> p_shared: array<{{ vector }}, {{ key_tile * clusters * pieces }}>
 {% endif %}
 
 {% if long %}
-// The words of a 64-bit load.
-fn words(both: vec2<u64>) -> vec4<u32> {
-    return vec4<u32>(u32(both.x), u32(both.x >> 32u), u32(both.y), u32(both.y >> 32u));
-}
+{% include "shared/words" %}
 {% endif %}
 
 // First key that a row at `position` sees.

@@ -24,7 +24,7 @@ const UNITS: u64 = 1024;
 const REMEMBERED: usize = 128;
 /// Share of steps that should last at most OVER times what the scheduler is told.
 const KEPT: f64 = 0.97;
-const OVER: f64 = 1.15;
+const OVER: f64 = 1.17;
 /// What a step counts in the pace, and the most the pace may be off one, as a factor.
 const PACE: f64 = 0.2;
 const PACE_MAX: f64 = 2.0;

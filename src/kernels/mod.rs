@@ -173,7 +173,10 @@ pub enum Kernel {
         format: BlockFormat,
     },
     /// Residual add and RMS norm.
-    RmsNorm,
+    RmsNorm {
+        /// Lanes of a row's workgroup.
+        lanes: u8,
+    },
     /// Activations times a packed weight matrix.
     Matmul(matmul::Shape),
     /// Q/K norm, RoPE, and K and V into their pages.
@@ -224,7 +227,7 @@ impl Kernel {
     pub fn spec(self) -> Spec {
         match self {
             Self::Embed { format } => embed::spec(format),
-            Self::RmsNorm => rms_norm::spec(),
+            Self::RmsNorm { lanes } => rms_norm::spec(lanes),
             Self::Matmul(shape) => matmul::spec(shape),
             Self::RopeKv { kv } => rope_kv::spec(kv),
             Self::AttnPrefill(shape) => attn::prefill_spec(shape),
@@ -247,7 +250,7 @@ impl Kernel {
     pub fn twin(self, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
         match self {
             Self::Embed { format } => embed::twin(format, params, grid, mem),
-            Self::RmsNorm => rms_norm::twin(params, grid, mem),
+            Self::RmsNorm { .. } => rms_norm::twin(params, grid, mem),
             Self::Matmul(shape) => matmul::twin(shape, params, grid, mem),
             Self::RopeKv { kv } => rope_kv::twin(kv, params, grid, mem),
             Self::AttnPrefill(shape) => attn::prefill_twin(shape, params, grid, mem),

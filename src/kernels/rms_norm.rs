@@ -1,5 +1,6 @@
 //! Residual add and RMS norm, one row a workgroup.
 
+use super::plan::Plan;
 use super::{Access, Kernel, Spec, Tape, Tier, floats, floats_mut, params_struct};
 use crate::limits::BLOCK_WEIGHTS;
 use crate::recording::BufferId;
@@ -30,6 +31,8 @@ pub struct Args {
     pub unused_delta: BufferId,
     /// Another small buffer, bound where there is no `map`.
     pub unused_map: BufferId,
+    /// Lanes of a row's workgroup: [`choose`]'s.
+    pub lanes: u8,
 }
 
 params_struct! {
@@ -46,8 +49,19 @@ params_struct! {
     }
 }
 
-/// Lanes of the workgroup that takes a row: part of the canonical order.
-const LANES: usize = 64;
+/// Sums of squares that a row is cut into: the canonical order.
+const SUMS: u8 = 64;
+/// Lanes of the workgroup that takes a row where lanes are wide and barriers dear.
+const FEW_LANES: u8 = 8;
+
+/// The lane counts of the variants.
+pub const LANES: [u8; 2] = [FEW_LANES, SUMS];
+
+/// Lanes of a row's workgroup. lavapipe switches between groups of 8 at each barrier.
+#[must_use]
+pub const fn choose(plan: Plan) -> u8 {
+    if plan.software { FEW_LANES } else { SUMS }
+}
 
 /// Records the launch.
 pub fn record(tape: &mut Tape, args: &Args) {
@@ -65,18 +79,19 @@ pub fn record(tape: &mut Tape, args: &Args) {
         pad0: 0,
     };
     let (delta, map) = (args.delta.unwrap_or(args.unused_delta), args.map.unwrap_or(args.unused_map));
-    tape.dispatch(Kernel::RmsNorm, &[args.x, delta, args.weight, map, args.out], &params, grid);
+    tape.dispatch(Kernel::RmsNorm { lanes: args.lanes }, &[args.x, delta, args.weight, map, args.out], &params, grid);
 }
 
-pub(super) fn spec() -> Spec {
+pub(super) fn spec(lanes: u8) -> Spec {
+    assert!(LANES.contains(&lanes), "{lanes} lanes");
     Spec {
-        label: "rms_norm".into(),
+        label: format!("rms_norm_l{lanes}"),
         shader: "rms_norm",
-        constants: minijinja::context! {},
+        constants: minijinja::context! { lanes, own => SUMS / lanes },
         bindings: &[Access::Write, Access::Read, Access::Read, Access::Read, Access::Write],
         params_bytes: Params::BYTES,
         params_fields: Params::FIELDS,
-        invocations: 64,
+        invocations: lanes.into(),
         tier: Tier::Base,
         int64: false,
     }
@@ -103,11 +118,11 @@ pub(super) fn twin(params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
 
 /// The norm of one row, padded to whole blocks, in the shaders' order.
 pub(super) fn twin_row(h: &[f32], weight: &[f32], dim: u32, eps: f32) -> Vec<f32> {
-    let mut sums = [0.0_f32; LANES];
+    let mut sums = [0.0_f32; SUMS as usize];
     for (i, v) in h.chunks_exact(4).enumerate() {
-        v.iter().for_each(|h| sums[i % LANES] += h * h);
+        v.iter().for_each(|h| sums[i % SUMS as usize] += h * h);
     }
-    let mut half = LANES / 2;
+    let mut half = SUMS as usize / 2;
     while half > 0 {
         (0..half).for_each(|lane| sums[lane] += sums[lane + half]);
         half /= 2;

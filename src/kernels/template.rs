@@ -32,6 +32,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("shared/attn_split", include_str!("../../shaders/shared/attn_split.wgsl")),
     ("shared/sample", include_str!("../../shaders/shared/sample.wgsl")),
     ("shared/sample_top", include_str!("../../shaders/shared/sample_top.wgsl")),
+    ("shared/words", include_str!("../../shaders/shared/words.wgsl")),
 ];
 
 fn environment() -> &'static Environment<'static> {

@@ -1,12 +1,13 @@
 //! The table of shipped variants: what tests validate, translate and run, and what browsers must compile.
 
-use super::{Kernel, KvType, Tier, argmax, attn, matmul, sample};
+use super::{Kernel, KvType, Tier, argmax, attn, matmul, rms_norm, sample};
 use crate::format::block::BlockFormat;
 
 /// Every variant that a plan can choose, each once, sorted.
 #[must_use]
 pub fn all() -> Vec<Kernel> {
-    let mut kernels = vec![Kernel::RmsNorm, Kernel::AttnMerge, Kernel::GateAct, Kernel::Argmax];
+    let mut kernels = vec![Kernel::AttnMerge, Kernel::GateAct, Kernel::Argmax];
+    kernels.extend(rms_norm::LANES.map(|lanes| Kernel::RmsNorm { lanes }));
     kernels.extend(BlockFormat::ALL.map(|format| Kernel::Embed { format }));
     kernels.extend([KvType::F32, KvType::F16].map(|kv| Kernel::RopeKv { kv }));
     kernels.extend(matmul::shapes().into_iter().map(Kernel::Matmul));

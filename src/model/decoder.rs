@@ -165,6 +165,7 @@ impl Model {
             eps: self.config.eps,
             unused_delta,
             unused_map,
+            lanes: rms_norm::choose(self.plan),
         }
     }
 

@@ -96,11 +96,12 @@ fn embed_equals_its_twin_on_every_adapter() {
 #[test]
 fn rms_norm_equals_its_twin_on_every_adapter() {
     let (rows, dims) = ([1_u32, 2, 17, 130], [1_u32, 8, 64, 96, 576, 1000, 4096]);
-    let cases: Vec<(String, Box<Run<'_>>)> = table(&[rows.len(), dims.len(), 2, 2], 6, 60)
+    let cases: Vec<(String, Box<Run<'_>>)> = table(&[rows.len(), dims.len(), 2, 2, 2], 6, 60)
         .into_iter()
         .map(|level| {
             let (row_count, dim, with_delta, with_map) = (rows[level[0]], dims[level[1]], level[2] == 1, level[3] == 1);
-            let name = format!("rows {row_count} dim {dim} delta {with_delta} map {with_map}");
+            let lanes = rms_norm::LANES[level[4]];
+            let name = format!("rows {row_count} dim {dim} delta {with_delta} map {with_map} lanes {lanes}");
             let run = move |player: &mut dyn Player<Kernel>| {
                 let mut random = Random::new(u64::from(row_count * dim));
                 let stride = padded(dim);
@@ -127,6 +128,7 @@ fn rms_norm_equals_its_twin_on_every_adapter() {
                     eps: 1e-5,
                     unused_delta: buffer(player, "unused delta", &[]),
                     unused_map: buffer(player, "unused map", &[]),
+                    lanes,
                 };
                 let mut tape = Tape::new();
                 rms_norm::record(&mut tape, &args);
