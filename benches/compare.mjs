@@ -3,6 +3,9 @@
 // README.md. Slower cases are rows like any other.
 //
 // usage: compare.mjs TWOSTROKE MODEL.gguf [PEER_FOLDER]      PP, TG, REPEAT from the environment
+//
+// In a round each engine is started, warmed up, and measured: ours thrice, for our measurements are short. Tables show medians over
+// all rounds, so that a machine which others use too is seen by all engines in the same minutes.
 import { spawn } from "node:child_process";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { cpus, totalmem } from "node:os";
@@ -34,30 +37,33 @@ function play(program, args, options = {}) {
 const median = values => { const s = [...values].sort((a, b) => a - b); return s[s.length >> 1]; };
 
 async function ours(tier, activations) {
-  const args = ["bench", "--model", model, "-p", pp, "-n", tg, "-r", repeat, "-o", "json", "--tier", tier, "--activations", activations].map(String);
+  const args = ["bench", "--model", model, "-p", pp, "-n", tg, "-r", 3, "-o", "json", "--tier", tier, "--activations", activations].map(String);
   const { out, peak_kb } = await play(twostroke, args);
   const rows = JSON.parse(out);
-  const rate = (prompt, gen) => { const row = rows.find(r => r.n_prompt === prompt && r.n_gen === gen); return median(row.samples_ts); };
+  const rate = (prompt, gen) => { const row = rows.find(r => r.n_prompt === prompt && r.n_gen === gen); return row.samples_ts; };
   const { adapter, model_type } = rows[0];
   return { engine: "twostroke", path: `wgpu, ${tier} tier, ${activations} activations`, adapter, model_type, prefill: rate(pp, 0), decode: rate(0, tg), peak_kb };
 }
 
 async function theirs(gpu) {
-  const args = [join(here, "peer_llama_cpp.mjs"), model, "--gpu", gpu, "--pp", pp, "--tg", tg, "--repeat", repeat, "--threads", cpus().length].map(String);
+  const args = [join(here, "peer_llama_cpp.mjs"), model, "--gpu", gpu, "--pp", pp, "--tg", tg, "--repeat", 1, "--threads", cpus().length].map(String);
   const { out, peak_kb } = await play(process.execPath, args, { cwd: peer });
   const row = JSON.parse(out.trim().split("\n").at(-1));
   return { engine: `llama.cpp ${row.release ?? ""}`.trim(), path: gpu === "cpu" ? `its CPU code, ${row.threads} threads` : "its Vulkan backend",
-    adapter: gpu === "cpu" ? cpus()[0].model : row.device.join(", "), prefill: row.pp_tokens_per_s.median, decode: row.tg_tokens_per_s.median, peak_kb };
+    adapter: gpu === "cpu" ? cpus()[0].model : row.device.join(", "), prefill: [row.pp_tokens_per_s.median], decode: [row.tg_tokens_per_s.median], peak_kb };
 }
 
-async function row(measure, ...args) {
-  try { return await measure(...args); } catch (error) { console.error(`(${args.join(" ")}: ${error.message})`); return null; }
+const engines = [[ours, "subgroup", "f32"], [ours, "base", "f32"], ...(peer ? [[theirs, "vulkan"], [theirs, "cpu"]] : [])];
+const rounds = engines.map(() => []);
+for (let round = 0; round < repeat; round++) {
+  for (const [i, [measure, ...args]] of engines.entries()) {
+    try { rounds[i].push(await measure(...args)); } catch (error) { console.error(`(${args.join(" ")}: ${error.message})`); }
+  }
 }
-
-const rows = [];
-for (const args of [["subgroup", "f32"], ["base", "f32"]]) rows.push(await row(ours, ...args));
-if (peer) for (const gpu of ["vulkan", "cpu"]) rows.push(await row(theirs, gpu));
-const done = rows.filter(Boolean);
+// The rates over all rounds, and the memory of the one that took most.
+const joined = seen => ({ ...seen[0], peak_kb: Math.max(...seen.map(one => one.peak_kb)),
+  ...Object.fromEntries(["prefill", "decode"].map(rate => [rate, median(seen.flatMap(one => one[rate]))])) });
+const done = rounds.filter(seen => seen.length > 0).map(joined);
 const best = done.find(r => r.engine === "twostroke");
 if (!best) { console.error("this engine gave no figures"); process.exit(1); }
 
@@ -66,7 +72,7 @@ const times = (own, other) => own === other ? "–" : `${(own / other).toPrecisi
 const file_bytes = statSync(model).size;
 const table = [
   `${basename(model)} (${(file_bytes / 1e6).toFixed(0)} MB), ${new Date().toISOString().slice(0, 10)}; ${cpus().length} × ${cpus()[0].model.trim()}, ` +
-  `${(totalmem() / 2 ** 30).toFixed(0)} GiB; adapter: ${best.adapter}. Median of ${repeat} rounds after one of warming up.`, "",
+  `${(totalmem() / 2 ** 30).toFixed(0)} GiB; adapter: ${best.adapter}. Medians over ${repeat} rounds, the engines in turns.`, "",
   `| engine | computes with | prefill of ${pp}, tokens/s | decode of ${tg}, tokens/s | first row is faster by (prefill, decode) | peak memory, MiB |`, "|---|---|--:|--:|--:|--:|",
   ...done.map(r => `| ${r.engine} | ${r.path}${r.adapter === best.adapter ? "" : ` (${r.adapter.trim()})`} | ${figure(r.prefill)} | ${figure(r.decode)} | ` +
     (r === best ? "–" : `${times(best.prefill, r.prefill)}, ${times(best.decode, r.decode)}`) + ` | ${r.peak_kb ? (r.peak_kb / 1024).toFixed(0) : "?"} |`),

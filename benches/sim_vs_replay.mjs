@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// How near a simulation comes to the machine: fits the cost model, plays three workloads on the embedded engine and in virtual
-// time, all in turns, and prints mean TTFT, mean TPOT and output throughput of both with their relative differences. Exits
+// How near a simulation comes to the machine: fits the cost model and plays three workloads on the embedded engine in turns, plays
+// them in virtual time too, and prints mean TTFT, mean TPOT and output throughput of both with their relative differences. Exits
 // with 1 when one is above LIMIT.
 //
 // usage: sim_vs_replay.mjs TWOSTROKE [MODEL]      ROUNDS=3 LIMIT=15 (%) CONTEXT=1024 FLAGS="--device 0" from the environment
@@ -30,18 +30,24 @@ function play(...args) {
   return ran.stdout;
 }
 
-const folder = mkdtempSync(join(tmpdir(), "sim-vs-replay-")), cost = join(folder, "cost.json");
+const folder = mkdtempSync(join(tmpdir(), "sim-vs-replay-"));
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+const fit = at => { const file = join(folder, `cost${at}.json`); play("bench", ...flags, "-p", "0", "-n", "0", "--fit", file); return file; };
 const seen = {};
+let fits = 0, before = fit(fits);
 for (let round = 0; round < rounds; round++) {
   for (const [name, line] of Object.entries(workloads)) {
-    // Right before each replay: a machine that others use too changes its pace within minutes.
-    play("bench", ...flags, "-p", "0", "-n", "0", "--fit", cost);
     const args = [...flags, ...line.split(" "), "--max-model-len", context, "--ignore-eos", "--num-warmups", "6", "--seed", String(round), "--json"];
-    const live = JSON.parse(play("replay", ...args)), virtual = JSON.parse(play("sim", "--cost-model", cost, ...args));
-    if (live.completed !== virtual.completed) { console.error(`${name}: ${live.completed} answers live, ${virtual.completed} in virtual time`); process.exit(1); }
-    (seen[name] ??= []).push(Object.fromEntries(Object.entries(figures).map(([figure, field]) => [figure, [live[field], virtual[field]]])));
-    console.error(`round ${round + 1}, ${name}: ${Object.entries(figures).map(([figure, f]) => `${figure} ${live[f].toFixed(1)} live ${virtual[f].toFixed(1)} sim`).join("; ")}`);
+    const live = JSON.parse(play("replay", ...args));
+    // Fits and replays in turns: a machine that others use too changes its pace within minutes, so each replay lies between two
+    // fits, and what the simulations by both say is averaged.
+    const after = fit(++fits);
+    const virtual = [before, after].map(cost => JSON.parse(play("sim", "--cost-model", cost, ...args)));
+    before = after;
+    for (const one of virtual) if (live.completed !== one.completed) { console.error(`${name}: ${live.completed} answers live, ${one.completed} in virtual time`); process.exit(1); }
+    const both = field => (virtual[0][field] + virtual[1][field]) / 2;
+    (seen[name] ??= []).push(Object.fromEntries(Object.entries(figures).map(([figure, field]) => [figure, [live[field], both(field)]])));
+    console.error(`round ${round + 1}, ${name}: ${Object.entries(figures).map(([figure, f]) => `${figure} ${live[f].toFixed(1)} live ${virtual.map(one => one[f].toFixed(1)).join(" and ")} sim`).join("; ")}`);
   }
 }
 

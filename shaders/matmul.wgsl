@@ -2,11 +2,15 @@
 //
 // x      [rows, x_stride] f32, zero from k to whole blocks of 32
 // With params.add the product is added to what out holds.
+{% if normed %}
+// The row is normed on the way: x[k] / sqrt(mean(x^2) + eps) * weight[k], with rms_norm's bits. No workgroup memory: on lavapipe a
+// barrier costs all that the spared launch had gained.
+{% endif %}
 //
 // w      packed [{{ "2 columns" if gated else "columns" }}, k] {{ format }}, layout in src/kernels/layout.rs; dequantised in registers
 // out    [rows, out_stride] f32
 // A lane owns {{ rows }} rows by {{ cols }} columns{{ ", half of them gates, half ups" if gated else "" }}; a workgroup owns {{ rows }} rows by {{ lanes * cols }} columns: {{ lanes }} lanes side by side,
-// {{ slices }} invocation(s) a column, each with its own K slices. Reads the weights once a row tile, x once a column tile.
+// {{ slices }} invocation(s) a column, each with its own K slices. Reads the weights once a row tile, x once a {{ "workgroup, which takes every grid_x-th tile" if normed else "column tile" }}.
 //
 // Canonical order, the same in every variant: K is cut into slices of slice_blocks blocks of 32. A block's codes are summed
 // ascending in k (fma), then scaled into the slice: slice = fma(block, d, slice), and fma(sum of x, m, slice) where there is a
@@ -38,8 +42,8 @@ struct Params {
     grid_x: u32,
     gelu: u32,
     add: u32,
-    pad0: u32,
-    pad1: u32,
+    dim: u32,
+    eps: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -55,6 +59,10 @@ struct Params {
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 // [rows, out_stride]
 @group(0) @binding(6) var<storage, read_write> out: array<f32>;
+{% if normed %}
+// [x_stride / 4]
+@group(0) @binding(7) var<storage, read> weight: array<{{ "vec2<u64>" if long else "vec4<f32>" }}>;
+{% endif %}
 
 {% if exchange == "workgroup" %}
 // One block of x: [rows][8 vec4s], and the sums of its vec4s.
@@ -71,9 +79,10 @@ var<workgroup> slice_sums: array<f32, {{ slices * rows * cols * lanes }}>;
 {% macro word(plane, c) %}
 {%- if long %}u32(pair_{{ plane }}{{ c - c % 2 }}{{ " >> 32u" if c % 2 }}){% else %}{{ plane }}[plane{{ c }} + block * 32u]{% endif %}
 {%- endmacro %}
+{% macro load(from, at) %}{% if long %}bitcast<vec4<f32>>(words({{ from }}[{{ at }}])){% else %}{{ from }}[{{ at }}]{% endif %}{% endmacro %}
 {% macro own_x(r) %}
-{%- set at = "x[x_row" ~ r ~ " + block * 8u + (subgroup_lane & 7u)]" %}
-{%- if long %}bitcast<vec4<f32>>(words({{ at }})){% else %}{{ at }}{% endif %}
+{{- load("x", "x_row" ~ r ~ " + block * 8u + (subgroup_lane & 7u)") }}
+{%- if normed %} * factor * {{ load("weight", "block * 8u + (subgroup_lane & 7u)") }}{% endif %}
 {%- endmacro %}
 {% if gated %}
 {% include "shared/act" %}
@@ -90,10 +99,15 @@ fn main(
     @builtin(subgroup_invocation_id) subgroup_lane: u32,
 {% endif %}
 ) {
+{% if normed %}
+{% include "shared/norm_row" %}
+    for (var tile = workgroup.x; tile < params.tiles; tile += params.grid_x) {
+{% else %}
     let tile = workgroup.y * params.grid_x + workgroup.x;
     if (tile >= params.tiles) {
         return;
     }
+{% endif %}
     let row0 = (tile % params.row_tiles) * {{ rows }}u;
     let tile_column = (tile / params.row_tiles) * {{ lanes * own }}u + local.x{{ " * 2u" if long }};
     let last_row = params.rows - 1u;
@@ -292,4 +306,7 @@ fn main(
 {% endfor %}
     }
 {% endfor %}
+{% if normed %}
+    }
+{% endif %}
 }

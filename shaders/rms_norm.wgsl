@@ -1,6 +1,6 @@
 // rms_norm: h = x[i] + delta[i]; out[r] = h / sqrt(mean(h^2) + eps) * weight; x[i] = h, with i = map[r] or r
 //
-// x, delta [rows, stride] f32; weight [dim] f32; map [row_count] u32; out [row_count, stride] f32
+// x, delta [rows, stride] f32; weight [stride] f32, zero from dim on; map [row_count] u32; out [row_count, stride] f32
 // One workgroup of {{ lanes }} owns one row. Sum s of 64 takes the squares of vec4s s, s + 64, ... ascending; the 64 are joined by a
 // fixed tree, so the order depends on dim only. A lane owns {{ own }} of the sums{{ " and joins them before the lanes meet" if own > 1 }}. Reads 12, writes 8 bytes an element.
 // Strides are multiples of 32; padding is zero.
@@ -21,8 +21,8 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> x: array<vec4<f32>>;
 // [rows, stride / 4]
 @group(0) @binding(2) var<storage, read> delta: array<vec4<f32>>;
-// [dim]
-@group(0) @binding(3) var<storage, read> weight: array<f32>;
+// [stride / 4]
+@group(0) @binding(3) var<storage, read> weight: array<vec4<f32>>;
 // [row_count]
 @group(0) @binding(4) var<storage, read> map: array<u32>;
 // [row_count, stride / 4]
@@ -80,13 +80,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 {% endif %}
 {% endfor %}
     let factor = 1.0 / sqrt(sums[0] / f32(params.dim) + params.eps);
-    let last = params.dim - 1u;
     for (var i = lane; i < params.stride_vectors; i += {{ lanes }}u) {
         var h = x[base + i];
         if (params.has_delta != 0u && params.has_map != 0u) {
             h += delta[base + i];
         }
-        let w = vec4<f32>(weight[min(4u * i, last)], weight[min(4u * i + 1u, last)], weight[min(4u * i + 2u, last)], weight[min(4u * i + 3u, last)]);
-        out[row * params.stride_vectors + i] = h * factor * w;
+        out[row * params.stride_vectors + i] = h * factor * weight[i];
     }
 }

@@ -1,14 +1,14 @@
-// q and k heads: RMS norm over the head (where the model has one), then RoPE; q to its own buffer, k and v into their pages.
+// q and k heads: {{ "RMS norm over the head, then " if norm }}RoPE; q to its own buffer, k and v into their pages.
 //
-//   h[i] = x[i] / sqrt(mean(x^2) + eps) * weight[i]
+//   h[i] = {{ "x[i] / sqrt(mean(x^2) + eps) * weight[i]" if norm else "x[i]" }}
 //   y[a] = h[a] cos - h[b] sin,  y[b] = h[b] cos + h[a] sin   for each rotating pair (a, b); the others stay
 //
 // in:  qkv [rows, qkv_stride] f32, rope [position, pairs] (cos, sin), rows [row], tables [slot, table_stride]
 // out: q [rows, heads, head_dim] f32, K [page, kv_head, head_dim / 8, token] and V [page, kv_head, token, head_dim / 8] of 8
 //      values each ({{ "f32" if kv_f32 else "f16 pairs, saturated" }})
 // A workgroup owns jobs_each heads; an invocation owns 8 neighbouring elements of one, head_dim / 8 invocations a head. It
-// reads 16 floats of qkv and 8 pairs of rope and writes 8 values. The norm sums 8 squares an invocation ascending, then the
-// invocations' sums ascending. Limits: head_dim a multiple of 8 up to 256; a page of a sequence is written by its rows alone.
+// reads 16 floats of qkv and 8 pairs of rope and writes 8 values. Where there is a norm it sums 8 squares an invocation ascending,
+// then the invocations' sums ascending. Limits: head_dim a multiple of 8 up to 256; a page of a sequence is written by its rows alone.
 
 struct Params {
     heads: u32,
@@ -20,7 +20,7 @@ struct Params {
     jobs: u32,
     jobs_each: u32,
     grid_x: u32,
-    norm: u32,
+    pad0: u32,
     interleaved: u32,
     eps: f32,
 }
@@ -43,9 +43,11 @@ struct Params {
 // [page, kv_head, token, head_dim / 8, {{ 2 if kv_f32 else 1 }}]
 @group(0) @binding(8) var<storage, read_write> v_pages: array<vec4<u32>>;
 
+{% if norm %}
 // Sum of squares of each invocation's elements.
 var<workgroup> squares: array<f32, {{ invocations }}>;
 
+{% endif %}
 {% if not kv_f32 %}
 fn halves(a: f32, b: f32) -> u32 {
     return pack2x16float(clamp(vec2<f32>(a, b), vec2<f32>(-{{ f16_max }}), vec2<f32>({{ f16_max }})));
@@ -73,28 +75,26 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     var x{{ e }} = qkv[base + first + {{ e }}u];
     {% endfor %}
 
-    var inverse = 1.0;
+    {% if norm %}
     let weight_at = select(params.head_dim, 0u, is_q);
-    let norm = params.norm == 1u && !is_v;
-    if (params.norm == 1u) {
-        var sum = 0.0;
-        {% for e in range(8) %}
-        sum = fma(x{{ e }}, x{{ e }}, sum);
-        {% endfor %}
-        squares[local] = sum;
-        workgroupBarrier();
-        let start = min(place * units, {{ invocations }}u - units);
-        var total = 0.0;
-        for (var other = 0u; other < units; other++) {
-            total = total + squares[start + other];
-        }
-        inverse = 1.0 / sqrt(total / f32(params.head_dim) + params.eps);
-        if (norm) {
-            {% for e in range(8) %}
-            x{{ e }} = x{{ e }} * inverse * weights[weight_at + first + {{ e }}u];
-            {% endfor %}
-        }
+    var sum = 0.0;
+    {% for e in range(8) %}
+    sum = fma(x{{ e }}, x{{ e }}, sum);
+    {% endfor %}
+    squares[local] = sum;
+    workgroupBarrier();
+    let start = min(place * units, {{ invocations }}u - units);
+    var total = 0.0;
+    for (var other = 0u; other < units; other++) {
+        total = total + squares[start + other];
     }
+    let inverse = 1.0 / sqrt(total / f32(params.head_dim) + params.eps);
+    if (!is_v) {
+        {% for e in range(8) %}
+        x{{ e }} = x{{ e }} * inverse * weights[weight_at + first + {{ e }}u];
+        {% endfor %}
+    }
+    {% endif %}
 
     if (!is_v) {
         let rope_at = row.y * params.pairs;
@@ -111,9 +111,9 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
             }
             if (i < 2u * params.pairs) {
                 var y = qkv[base + other];
-                if (norm) {
-                    y = y * inverse * weights[weight_at + other];
-                }
+                {% if norm %}
+                y = y * inverse * weights[weight_at + other];
+                {% endif %}
                 let cos_sin = rope[rope_at + pair];
                 let turned = y * cos_sin.y;
                 x{{ e }} = fma(x{{ e }}, cos_sin.x, select(turned, -turned, leads));

@@ -11,15 +11,13 @@
 use std::collections::VecDeque;
 
 use crate::limits::{LONE_STEP_NANOS, PREFILL_TILE_TOKENS};
-use crate::sched::{CostModel, RowKind, StepRows};
+use crate::sched::{CostModel, RowKind, StepRows, UNITS_A_NANO};
 
 const TERMS: usize = 4;
 /// What the sums keep with each step: a memory of some 200 steps.
 const MEMORY: f64 = 0.995;
 /// Steps before the first model is handed out.
 const FIRST: u64 = 4;
-/// The scheduler's unit in one nanosecond.
-const UNITS: u64 = 1024;
 /// Steps whose predictions are remembered, to tell how far off they are.
 const REMEMBERED: usize = 128;
 /// Share of steps that should last at most OVER times what the scheduler is told.
@@ -78,7 +76,7 @@ pub struct Fit {
 /// A guess for an adapter on which a chunk of `chunk_tokens` takes half a second: a decode row as dear as four prefill tokens.
 #[must_use]
 pub fn prior(chunk_tokens: u32) -> CostModel {
-    let token = LONE_STEP_NANOS * UNITS / u64::from(chunk_tokens.max(1));
+    let token = LONE_STEP_NANOS * UNITS_A_NANO / u64::from(chunk_tokens.max(1));
     CostModel { a: 0, b: token, c: 4 * token, d: 0 }
 }
 
@@ -87,7 +85,7 @@ impl Fit {
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a guess")]
     pub fn new(prior: CostModel) -> Self {
-        let model = [prior.a, prior.b, prior.c, prior.d].map(|units| units as f64 / UNITS as f64);
+        let model = [prior.a, prior.b, prior.c, prior.d].map(|units| units as f64 / UNITS_A_NANO as f64);
         let zero = [0.0; TERMS];
         Self {
             products: [zero; TERMS],
@@ -183,7 +181,7 @@ impl Fit {
     reason = "not negative; `as` saturates"
 )]
 fn scaled(model: Terms, factor: f64) -> CostModel {
-    let [a, b, c, d] = model.map(|m| (m * factor * UNITS as f64).round() as u64);
+    let [a, b, c, d] = model.map(|m| (m * factor * UNITS_A_NANO as f64).round() as u64);
     CostModel { a, b, c, d }
 }
 

@@ -3,7 +3,7 @@
 use super::gate_act::{self, Activation};
 use super::layout::{self, Packed, TwinPlanes};
 use super::plan::Plan;
-use super::{Access, Exchange, Kernel, Spec, Tape, Tier, floats, params_struct};
+use super::{Access, Exchange, Kernel, Spec, Tape, Tier, floats, params_struct, rms_norm};
 use crate::format::block::BlockFormat;
 use crate::limits::{BLOCK_WEIGHTS, SLICE_BLOCKS_MIN, SLICES_MAX};
 use crate::recording::BufferId;
@@ -28,6 +28,17 @@ pub struct Shape {
     pub long: bool,
     /// The columns are gates, then as many ups, and the output is [`Args::gate`] of one times the other.
     pub gated: bool,
+    /// [`Args::norm`] is applied on the way.
+    pub normed: bool,
+}
+
+/// RMS norm of the activations, with the bits of [`super::rms_norm`].
+#[derive(Debug, Clone, Copy)]
+pub struct Norm {
+    /// `[x_stride]` f32, zero from `k` on.
+    pub weight: BufferId,
+    /// Added to the mean square.
+    pub eps: f32,
 }
 
 /// Arguments of a launch: `y[r, n] = bias[bias_start + n] + sum_k x[r, k] * w[n, k]`, and `out[r, out_column + n]` is `y[r, n]`,
@@ -56,6 +67,8 @@ pub struct Args {
     pub gate: Option<Activation>,
     /// Add to `out` instead of replacing it; not with a gate.
     pub add: bool,
+    /// Norm `x` first. Only where [`norms`] says so.
+    pub norm: Option<Norm>,
 }
 
 params_struct! {
@@ -75,8 +88,9 @@ params_struct! {
         grid_x: u32,
         gelu: u32,
         add: u32,
-        pad0: u32,
-        pad1: u32,
+        /// Elements of a row that is normed.
+        dim: u32,
+        eps: f32,
     }
 }
 
@@ -89,8 +103,22 @@ pub const fn slice_blocks(blocks: u32) -> u32 {
 
 /// Records the launch.
 pub fn record(tape: &mut Tape, plan: Plan, args: &Args) {
-    record_shape(tape, plan.matmul(args.weights.format, args.rows, args.gate.is_some()), args);
+    let shape = plan.matmul(args.weights.format, args.rows, args.gate.is_some());
+    record_shape(tape, Shape { normed: args.norm.is_some(), ..shape }, args);
 }
+
+/// Whether a product of `rows` rows of `k` elements may norm them on the way: where a launch costs more than to sum a row's squares
+/// in each workgroup.
+#[must_use]
+pub fn norms(plan: Plan, rows: u32, k: u32) -> bool {
+    let subgroup = plan.exchange() == Exchange::Subgroup;
+    plan.software && subgroup && rows == 1 && k <= NORMED_MAX
+}
+
+/// Longest row that is normed on the way: a workgroup then needs some 2 us to sum its squares, and a launch 30 (lavapipe, two cores).
+const NORMED_MAX: u32 = 2048;
+/// Workgroups of a launch that norms: a few a core, each with several tiles behind one sum.
+const NORMED_WORKGROUPS: u32 = 16;
 
 /// Records the launch with a given variant, for tests and experiments.
 pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
@@ -103,6 +131,9 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
     assert!(args.x_stride >= weights.k, "x_stride {} below k {}", args.x_stride, weights.k);
     assert_eq!(shape.gated, args.gate.is_some(), "variant for another output");
     assert!(!(args.add && shape.gated), "a gate and a sum");
+    assert_eq!(shape.normed, args.norm.is_some(), "variant for other activations");
+    assert!(!shape.normed || (args.rows == 1 && shape.rows == 1 && shape.lanes == 8), "a norm of one row by 8 lanes");
+    assert!(!shape.normed || args.x_stride <= NORMED_MAX, "a norm of {} elements", args.x_stride);
     assert!(args.gate.is_none() || weights.rows.is_multiple_of(2), "{} rows are not gates and ups", weights.rows);
     // Scales of neighbouring columns come as one word: gates and ups both begin with an even one.
     let long = shape.long && (!shape.gated || (weights.rows / 2).is_multiple_of(2));
@@ -114,7 +145,7 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
     let row_tiles = args.rows.div_ceil(u32::from(shape.rows));
     let column_tiles = columns.div_ceil(u32::from(lane_columns) * u32::from(shape.lanes));
     let tiles = u64::from(row_tiles) * u64::from(column_tiles);
-    let grid = super::fold(tiles);
+    let grid = super::fold(if shape.normed { tiles.min(NORMED_WORKGROUPS.into()) } else { tiles });
     let params = Params {
         rows: args.rows,
         columns,
@@ -130,11 +161,12 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
         grid_x: grid[0],
         gelu: u32::from(args.gate == Some(Activation::GeluTanh)),
         add: u32::from(args.add),
-        pad0: 0,
-        pad1: 0,
+        dim: weights.k,
+        eps: args.norm.map_or(0.0, |norm| norm.eps),
     };
     let bias = args.bias.unwrap_or(weights.scales);
-    let bindings = [weights.codes, weights.scales, weights.high, args.x, bias, args.out];
+    let mut bindings = vec![weights.codes, weights.scales, weights.high, args.x, bias, args.out];
+    bindings.extend(args.norm.map(|norm| norm.weight));
     tape.dispatch(Kernel::Matmul(shape), &bindings, &params, grid);
 }
 
@@ -162,10 +194,10 @@ fn shape(plan: Plan, format: BlockFormat, rows: u8, gated: bool) -> Shape {
     };
     // lavapipe loads lane by lane, whatever the width: 64-bit words make a GEMV a tenth faster, and tiles by a twentieth.
     let long = plan.software && plan.int64;
-    Shape { format, rows, cols, lanes, slices, exchange, long, gated }
+    Shape { format, rows, cols, lanes, slices, exchange, long, gated, normed: false }
 }
 
-/// All variants that [`choose`] can return.
+/// All variants that [`choose`] can return, and those that norm.
 pub(super) fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for (tier, int64) in [(Tier::Base, false), (Tier::Subgroup, false), (Tier::Subgroup, true)] {
@@ -174,6 +206,9 @@ pub(super) fn shapes() -> Vec<Shape> {
                 for gated in [false, true] {
                     let plan = Plan { tier, software, int64 };
                     shapes.extend([1, 2, 4, 8].map(|rows| shape(plan, format, rows, gated)));
+                    if norms(plan, 1, 1) {
+                        shapes.push(Shape { normed: true, ..shape(plan, format, 1, gated) });
+                    }
                 }
             }
         }
@@ -182,7 +217,7 @@ pub(super) fn shapes() -> Vec<Shape> {
 }
 
 pub(super) fn spec(shape: Shape) -> Spec {
-    let Shape { format, rows, cols, lanes, slices, exchange, long, gated } = shape;
+    let Shape { format, rows, cols, lanes, slices, exchange, long, gated, normed } = shape;
     let exchange_name = match exchange {
         Exchange::Subgroup => "subgroup",
         Exchange::Workgroup => "workgroup",
@@ -190,18 +225,19 @@ pub(super) fn spec(shape: Shape) -> Spec {
     };
     Spec {
         label: format!(
-            "matmul{}_{}_r{rows}c{cols}_l{lanes}s{slices}_{exchange_name}{}",
+            "matmul{}{}_{}_r{rows}c{cols}_l{lanes}s{slices}_{exchange_name}{}",
             if gated { "_gated" } else { "" },
+            if normed { "_normed" } else { "" },
             format.name(),
             if long { "_long" } else { "" },
         ),
         shader: "matmul",
         constants: minijinja::context! {
-            format => format.name(), rows, cols, lanes, slices, exchange => exchange_name, long, gated,
+            format => format.name(), rows, cols, lanes, slices, exchange => exchange_name, long, gated, normed,
             vectors => layout::code_vectors(format), has_scales => layout::has_scales(format),
             has_minimum => layout::has_minimum(format), has_high => layout::has_high(format),
         },
-        bindings: &[Access::Read, Access::Read, Access::Read, Access::Read, Access::Read, Access::Write],
+        bindings: if normed { &BINDINGS } else { &BINDINGS[..6] },
         params_bytes: Params::BYTES,
         params_fields: Params::FIELDS,
         invocations: u32::from(lanes) * u32::from(slices),
@@ -210,6 +246,12 @@ pub(super) fn spec(shape: Shape) -> Spec {
     }
 }
 
+/// Codes, scales, high bits, x, bias, out, and the norm's weight where there is one.
+const BINDINGS: [Access; 7] = {
+    use Access::{Read, Write};
+    [Read, Read, Read, Read, Read, Write, Read]
+};
+
 /// Columns that the twin computes side by side; they vectorise, and the order of each stays canonical.
 const TWIN_COLUMNS: usize = 8;
 
@@ -217,10 +259,11 @@ pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u
     let p = Params::read(params);
     let gates = if shape.gated { 2 } else { 1 };
     let columns_a_tile = u32::from(shape.cols) * u32::from(shape.lanes) / gates;
-    assert!(grid[0] * grid[1] >= p.tiles && p.grid_x == grid[0], "grid {grid:?} for {} tiles", p.tiles);
+    assert!(shape.normed || grid[0] * grid[1] >= p.tiles, "grid {grid:?} for {} tiles", p.tiles);
+    assert!(grid[0] > 0 && p.grid_x == grid[0], "grid {grid:?}");
     assert!(p.row_tiles * u32::from(shape.rows) >= p.rows, "rows not covered");
     assert!(p.tiles / p.row_tiles * columns_a_tile >= p.columns, "columns not covered");
-    let (inputs, out) = mem.split_at_mut(5);
+    let (inputs, outputs) = mem.split_at_mut(5);
     let planes = TwinPlanes {
         format: shape.format,
         blocks: p.blocks as usize,
@@ -228,7 +271,13 @@ pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u
         scales: &inputs[1],
         high: &inputs[2],
     };
+    let (out, norm) = outputs.split_at_mut(1);
     let x = floats(&inputs[3]);
+    let normed = norm.first().map(|weight| {
+        let row = &x[..p.x_stride_vectors as usize * 4];
+        rms_norm::twin_row(row, floats(weight), p.dim, p.eps)
+    });
+    let x = normed.as_deref().unwrap_or(x);
     let bias = if p.has_bias == 0 { &[] } else { &floats(&inputs[4])[p.bias_start as usize..] };
     let columns = p.columns as usize;
     let width = columns * gates as usize;

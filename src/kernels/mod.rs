@@ -183,6 +183,8 @@ pub enum Kernel {
     RopeKv {
         /// How the pages store K and V.
         kv: KvType,
+        /// The model norms q and k heads.
+        norm: bool,
     },
     /// Flash attention, a tile of prompt rows a workgroup.
     AttnPrefill(attn::Shape),
@@ -229,7 +231,7 @@ impl Kernel {
             Self::Embed { format } => embed::spec(format),
             Self::RmsNorm { lanes } => rms_norm::spec(lanes),
             Self::Matmul(shape) => matmul::spec(shape),
-            Self::RopeKv { kv } => rope_kv::spec(kv),
+            Self::RopeKv { kv, norm } => rope_kv::spec(kv, norm),
             Self::AttnPrefill(shape) => attn::prefill_spec(shape),
             Self::AttnDecode(shape) => attn::decode_spec(shape),
             Self::AttnMerge => attn::merge_spec(),
@@ -252,7 +254,7 @@ impl Kernel {
             Self::Embed { format } => embed::twin(format, params, grid, mem),
             Self::RmsNorm { .. } => rms_norm::twin(params, grid, mem),
             Self::Matmul(shape) => matmul::twin(shape, params, grid, mem),
-            Self::RopeKv { kv } => rope_kv::twin(kv, params, grid, mem),
+            Self::RopeKv { kv, norm } => rope_kv::twin(kv, norm, params, grid, mem),
             Self::AttnPrefill(shape) => attn::prefill_twin(shape, params, grid, mem),
             Self::AttnDecode(shape) => attn::decode_twin(shape, params, grid, mem),
             Self::AttnMerge => attn::merge_twin(params, grid, mem),

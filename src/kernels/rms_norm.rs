@@ -13,7 +13,7 @@ pub struct Args {
     pub x: BufferId,
     /// `[rows, stride]` f32.
     pub delta: Option<BufferId>,
-    /// `[dim]` f32.
+    /// `[stride]` f32, zero from `dim` on.
     pub weight: BufferId,
     /// `[row_count]` u32: which rows of `x` (and `delta`) to take.
     pub map: Option<BufferId>,
@@ -129,5 +129,5 @@ pub(super) fn twin_row(h: &[f32], weight: &[f32], dim: u32, eps: f32) -> Vec<f32
     }
     #[allow(clippy::cast_precision_loss, reason = "the shader does the same")]
     let factor = 1.0 / (sums[0] / dim as f32 + eps).sqrt();
-    h.iter().enumerate().map(|(i, h)| h * factor * weight[i.min(dim as usize - 1)]).collect()
+    h.iter().zip(weight).map(|(h, w)| h * factor * w).collect()
 }

@@ -80,8 +80,7 @@ params_struct! {
         jobs_each: u32,
         /// Workgroups along x.
         grid_x: u32,
-        /// 1 to normalise q and k heads.
-        norm: u32,
+        pad0: u32,
         /// 1 for pairs of neighbours, 0 for pairs half a rotation apart.
         interleaved: u32,
         eps: f32,
@@ -110,25 +109,25 @@ pub fn record(tape: &mut Tape, args: &Args) {
         jobs: u32::try_from(jobs).expect("heads of a step fit 32 bits"),
         jobs_each,
         grid_x: grid[0],
-        norm: u32::from(args.norm),
+        pad0: 0,
         interleaved: u32::from(args.pairing == Pairing::Interleaved),
         eps: args.eps,
     };
     let bindings =
         [args.qkv, args.rope, args.rows, args.tables, args.norm_weights, args.q_out, args.k_pages, args.v_pages];
-    tape.dispatch(Kernel::RopeKv { kv: args.kv }, &bindings, &params, grid);
+    tape.dispatch(Kernel::RopeKv { kv: args.kv, norm: args.norm }, &bindings, &params, grid);
 }
 
-pub(super) fn spec(kv: KvType) -> Spec {
+pub(super) fn spec(kv: KvType, norm: bool) -> Spec {
     Spec {
-        label: format!("rope_kv_{}", kv.name()),
+        label: format!("rope_kv_{}{}", kv.name(), if norm { "_norm" } else { "" }),
         shader: "rope_kv",
         constants: context! {
+            norm,
             kv_f32 => kv == KvType::F32,
             invocations => INVOCATIONS,
             page_tokens => PAGE_TOKENS,
             f16_max => format!("{F16_MAX:?}"),
-            xyzw => ["x", "y", "z", "w"],
         },
         bindings: &[Read, Read, Read, Read, Read, Write, Write, Write],
         params_bytes: Params::BYTES,
@@ -140,7 +139,7 @@ pub(super) fn spec(kv: KvType) -> Spec {
 }
 
 /// Twin of `rope_kv`. Multiplies, then adds, as software drivers do with `fma`.
-pub(super) fn twin(kv: KvType, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
+pub(super) fn twin(kv: KvType, norm: bool, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32>]) {
     let params = Params::read(params);
     let [qkv, rope, rows, tables, weights, q_out, k_pages, v_pages] = mem else {
         panic!("rope_kv has 8 bindings, not {}", mem.len())
@@ -155,7 +154,7 @@ pub(super) fn twin(kv: KvType, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u32
         let x = &floats(qkv)[at * params.qkv_stride as usize + head * head_dim..][..head_dim];
         let mut x = x.to_vec();
         if head < heads + kv_heads {
-            if params.norm == 1 {
+            if norm {
                 let kind = usize::from(head >= heads);
                 normalise(&mut x, &floats(weights)[kind * head_dim..][..head_dim], params.eps);
             }

@@ -30,6 +30,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("shared/attn", include_str!("../../shaders/shared/attn.wgsl")),
     ("shared/attn_rows", include_str!("../../shaders/shared/attn_rows.wgsl")),
     ("shared/attn_split", include_str!("../../shaders/shared/attn_split.wgsl")),
+    ("shared/norm_row", include_str!("../../shaders/shared/norm_row.wgsl")),
     ("shared/sample", include_str!("../../shaders/shared/sample.wgsl")),
     ("shared/sample_top", include_str!("../../shaders/shared/sample_top.wgsl")),
     ("shared/words", include_str!("../../shaders/shared/words.wgsl")),

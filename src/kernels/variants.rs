@@ -9,7 +9,9 @@ pub fn all() -> Vec<Kernel> {
     let mut kernels = vec![Kernel::AttnMerge, Kernel::GateAct, Kernel::Argmax];
     kernels.extend(rms_norm::LANES.map(|lanes| Kernel::RmsNorm { lanes }));
     kernels.extend(BlockFormat::ALL.map(|format| Kernel::Embed { format }));
-    kernels.extend([KvType::F32, KvType::F16].map(|kv| Kernel::RopeKv { kv }));
+    for norm in [false, true] {
+        kernels.extend([KvType::F32, KvType::F16].map(|kv| Kernel::RopeKv { kv, norm }));
+    }
     kernels.extend(matmul::shapes().into_iter().map(Kernel::Matmul));
     kernels.extend(attn::prefill_shapes().into_iter().map(Kernel::AttnPrefill));
     kernels.extend(attn::decode_shapes().into_iter().map(Kernel::AttnDecode));

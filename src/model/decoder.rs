@@ -8,7 +8,8 @@
 //! logits ← norm(x[wanted rows]) · Whead
 //! ```
 //!
-//! Additions to `x` ride in the product before them, or, where that is normed, in the norm that follows.
+//! Additions to `x` ride in the product before them, or, where that is normed, in the norm that follows. Norms of one row ride in the
+//! product behind them where launches are dear.
 
 use super::Model;
 use super::batch::Batch;
@@ -136,13 +137,6 @@ impl Model {
         }
     }
 
-    /// `normed ← norm(x + delta)`, and `x ← x + delta`.
-    fn record_norm(&self, tape: &mut Tape, batch: &Batch, delta: Option<BufferId>, weight: BufferId) -> Input {
-        let work = &self.work;
-        rms_norm::record(tape, &self.norm_args(work.x, delta, weight, work.normed, None, row_count(batch)));
-        (work.normed, self.sizes.hidden)
-    }
-
     fn norm_args(
         &self,
         x: BufferId,
@@ -169,9 +163,23 @@ impl Model {
         }
     }
 
+    /// What a product of the normed `x + delta` reads: its norm, or, where the product norms it on the way, `x` itself.
+    fn record_normed(&self, tape: &mut Tape, batch: &Batch, delta: Option<BufferId>, weight: BufferId) -> Input {
+        let hidden = self.sizes.hidden;
+        if delta.is_none() && matmul::norms(self.plan, row_count(batch), hidden) {
+            return Input {
+                buffer: self.work.x,
+                stride: hidden,
+                norm: Some(matmul::Norm { weight, eps: self.config.eps }),
+            };
+        }
+        rms_norm::record(tape, &self.norm_args(self.work.x, delta, weight, self.work.normed, None, row_count(batch)));
+        Input::plain(self.work.normed, hidden)
+    }
+
     fn record_qkv(&self, tape: &mut Tape, batch: &Batch, layer: &Layer, added: Option<BufferId>) {
         let (work, sizes) = (&self.work, &self.sizes);
-        let input = self.record_norm(tape, batch, added, layer.attn_norm);
+        let input = self.record_normed(tape, batch, added, layer.attn_norm);
         self.record_matmul(tape, &layer.qkv, input, (work.qkv, sizes.qkv), row_count(batch));
     }
 
@@ -185,7 +193,7 @@ impl Model {
         post_norm: Option<BufferId>,
     ) -> Option<BufferId> {
         let (work, sizes, rows) = (&self.work, &self.sizes, row_count(batch));
-        let input = (x, stride);
+        let input = Input::plain(x, stride);
         let Some(weight) = post_norm else {
             for part in &linear.parts {
                 let args = matmul_args(linear, part, input, (work.x, sizes.hidden), rows);
@@ -207,7 +215,7 @@ impl Model {
     /// `act ← act(gate) * up`: at once where gate and up are one matrix, else their products first.
     fn record_gated(&self, tape: &mut Tape, batch: &Batch, layer: &Layer, added: Option<BufferId>) {
         let (work, sizes, rows) = (&self.work, &self.sizes, row_count(batch));
-        let input = self.record_norm(tape, batch, added, layer.ffn_norm);
+        let input = self.record_normed(tape, batch, added, layer.ffn_norm);
         match &layer.gate_up.parts[..] {
             [one] if one.packed.rows == 2 * self.config.intermediate => {
                 let args = matmul_args(&layer.gate_up, one, input, (work.act, sizes.act), rows);
@@ -301,7 +309,7 @@ impl Model {
         let count = u32::try_from(batch.map.len()).expect("checked against the rows of logits");
         let map = Some(work.map);
         rms_norm::record(tape, &self.norm_args(work.x, added, self.head.norm, work.normed, map, count));
-        let input = (work.normed, sizes.hidden);
+        let input = Input::plain(work.normed, sizes.hidden);
         self.record_matmul(tape, &self.head.head, input, (work.logits, sizes.vocab), count);
     }
 
@@ -321,14 +329,25 @@ impl Model {
     }
 }
 
-/// What a matmul reads: a buffer and the floats between its rows.
-type Input = (BufferId, u32);
+/// What a matmul reads: a buffer, the floats between its rows, and the norm that is still to be applied.
+#[derive(Debug, Clone, Copy)]
+struct Input {
+    buffer: BufferId,
+    stride: u32,
+    norm: Option<matmul::Norm>,
+}
+
+impl Input {
+    const fn plain(buffer: BufferId, stride: u32) -> Self {
+        Self { buffer, stride, norm: None }
+    }
+}
 
 fn matmul_args(linear: &Linear, part: &Part, input: Input, out: (BufferId, u32), rows: u32) -> matmul::Args {
     matmul::Args {
         weights: part.packed,
-        x: input.0,
-        x_stride: input.1,
+        x: input.buffer,
+        x_stride: input.stride,
         bias: linear.bias,
         bias_start: part.column,
         out: out.0,
@@ -337,6 +356,7 @@ fn matmul_args(linear: &Linear, part: &Part, input: Input, out: (BufferId, u32),
         rows,
         gate: None,
         add: false,
+        norm: input.norm,
     }
 }
 

@@ -10,7 +10,7 @@ use crate::format::block::BlockFormat;
 use crate::format::table::{Tensor, TensorTable};
 use crate::kernels::Kernel;
 use crate::kernels::layout::{self, Packed, Planes};
-use crate::limits::{GROUP_ROWS, LOAD_CHUNK_BYTES};
+use crate::limits::{BLOCK_WEIGHTS, GROUP_ROWS, LOAD_CHUNK_BYTES};
 use crate::recording::{BufferId, Player};
 
 /// Streams tensors of one model to one player.
@@ -142,12 +142,13 @@ impl<'a> Loader<'a> {
         self.count(self.bytes.len() as u64)
     }
 
-    /// Vectors one after the other in one buffer, `offset` added to each element.
+    /// Vectors one after the other in one buffer, `offset` added to each element, then zeros to whole blocks.
     fn vector(&mut self, label: &str, tensors: &[TensorIndex], offset: f32) -> Result<BufferId> {
         let mut all = Vec::new();
         for &index in tensors {
             all.extend(self.floats(index)?.iter().map(|w| w + offset));
         }
+        all.resize(all.len().next_multiple_of(BLOCK_WEIGHTS as usize), 0.0);
         self.upload(label, &all)
     }
 

@@ -29,7 +29,7 @@ pub struct Before {
 }
 
 /// The unit of [`CostModel`] in one nanosecond.
-const UNITS_A_NANO: u64 = 1024;
+pub const UNITS_A_NANO: u64 = 1024;
 
 /// `nanos` in the unit of [`CostModel`].
 pub(super) const fn units_from_nanos(nanos: u64) -> u64 {

@@ -42,7 +42,7 @@ mod sequence;
 mod tenants;
 mod types;
 
-pub use cost::{Before, CostModel};
+pub use cost::{Before, CostModel, UNITS_A_NANO};
 #[cfg(test)]
 pub(crate) use mutant::Mutant;
 pub use scheduler::Scheduler;

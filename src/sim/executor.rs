@@ -9,10 +9,7 @@ use crate::error::Result;
 use crate::kernels::sample::Sampled;
 use crate::model::ServingRows;
 use crate::recording::Ticket;
-use crate::sched::{Before, CostModel};
-
-/// The cost model's unit in one nanosecond.
-const UNITS_A_NANO: u64 = 1024;
+use crate::sched::{Before, CostModel, UNITS_A_NANO};
 
 /// Computes steps by a virtual clock. Tokens are a fixed hash of the beginning of their sequence and their position.
 #[derive(Debug)]

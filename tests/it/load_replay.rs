@@ -159,35 +159,7 @@ fn figures_are_those_of_the_definitions() {
 fn fields_are_vllms_in_their_order() {
     let run = play(&mut Stub::new(|_| MS, MS), &[], &[request(0, 1, 2)], None);
     let names: Vec<String> = Report::new(&run, &settings()).json().as_object().expect("one").keys().cloned().collect();
-    let mut expected: Vec<String> = [
-        "date",
-        "endpoint_type",
-        "backend",
-        "model_id",
-        "tokenizer_id",
-        "num_prompts",
-        "request_rate",
-        "burstiness",
-        "max_concurrency",
-        "duration",
-        "completed",
-        "failed",
-        "total_input_tokens",
-        "total_output_tokens",
-        "request_throughput",
-        "request_goodput",
-        "output_throughput",
-        "total_token_throughput",
-        "max_output_tokens_per_s",
-        "max_concurrent_requests",
-    ]
-    .map(str::to_owned)
-    .to_vec();
-    for metric in ["ttft", "tpot", "itl", "e2el"] {
-        expected.extend(["mean", "median", "std", "p99"].map(|figure| format!("{figure}_{metric}_ms")));
-    }
-    expected.extend(["max_itl_ms", "cached_tokens", "tpot_samples"].map(str::to_owned));
-    assert_eq!(names, expected);
+    assert_eq!(names, crate::cli_sim::FIELDS);
     let detailed = Report::new(&run, &Settings { detailed: true, ..settings() }).json();
     for name in ["input_lens", "output_lens", "ttfts", "itls", "start_times", "generated_texts", "errors"] {
         assert_eq!(detailed[name].as_array().expect(name).len(), 1, "{name}");

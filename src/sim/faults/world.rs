@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::Rng;
 use super::device::{Device, Job, VOCABULARY, link, root};
 use crate::limits::{LONE_STEP_NANOS, PAGE_TOKENS, PREFILL_TILE_TOKENS};
-use crate::sched::{Before, Config, CostModel, MissReason, Mutant, NewRequest, Policy, RowKind, Scheduler, Step};
+use crate::sched::{
+    Before, Config, CostModel, MissReason, Mutant, NewRequest, Policy, RowKind, Scheduler, Step, UNITS_A_NANO,
+};
 
 /// Rounds with arrivals and faults.
 const TICKS: u32 = 200;
 /// Rounds within which everything must have ended after that.
 const DRAIN_TICKS: u32 = 20_000;
-/// What a nanosecond is in a cost model.
-const UNITS: u64 = 1024;
 
 /// How often things happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,7 +87,7 @@ fn config(rng: &mut Rng) -> Config {
 }
 
 fn cost(rng: &mut Rng) -> CostModel {
-    let mut figure = |most: u32| u64::from(rng.below(most)) * UNITS;
+    let mut figure = |most: u32| u64::from(rng.below(most)) * UNITS_A_NANO;
     CostModel { a: figure(40), b: figure(8), c: figure(10), d: figure(2) }
 }
 
@@ -291,8 +291,8 @@ impl World {
             before.rows += rows.tokens;
         }
         let bound = match (decode_rows, self.config.itl_slo_nanos) {
-            (0, _) => LONE_STEP_NANOS * UNITS,
-            (_, Some(nanos)) => nanos * UNITS,
+            (0, _) => LONE_STEP_NANOS * UNITS_A_NANO,
+            (_, Some(nanos)) => nanos * UNITS_A_NANO,
             (_, None) => 2 * decode,
         };
         // One tile runs in any case, and what it is rounded up to is free.

@@ -5,11 +5,11 @@ use twostroke::gpu::Options;
 use twostroke::kernels::gate_act::Activation;
 use twostroke::kernels::layout::{self, Packed, Planes};
 use twostroke::kernels::plan::Plan;
-use twostroke::kernels::{Kernel, Tape, Tier, gate_act, matmul, padded};
+use twostroke::kernels::{Kernel, Tape, Tier, gate_act, matmul, padded, rms_norm};
 use twostroke::recording::{BufferId, Player};
 use twostroke::twin::Twin;
 
-use super::{assert_same_bits, buffer, file_rows, play, rounds_like_twin, words};
+use super::{assert_same_bits, buffer, file_rows, padded_units, play, rounds_like_twin, words};
 use crate::adapters::for_each_adapter;
 use crate::pairwise::{Random, table};
 
@@ -91,6 +91,7 @@ impl Inputs {
             rows: self.case.rows,
             gate: self.case.gate,
             add: self.case.add,
+            norm: None,
         };
         let mut tape = Tape::new();
         matmul::record_shape(&mut tape, shape, &args);
@@ -347,6 +348,7 @@ fn matrix_beyond_the_binding_limit_is_split_and_right_to_the_last_row() {
                 rows: case.rows,
                 gate: None,
                 add: false,
+                norm: None,
             };
             matmul::record_shape(&mut tape, shape_of(&case, Tier::Base, true, false, case.rows), &args);
         }
@@ -397,6 +399,83 @@ fn gated_product_equals_product_then_activation() {
                 let apart = play(&mut player, &mut tape, out, whole.len());
                 assert_same_bits(&format!("{label} {case:?} software {software}"), &whole, &apart);
             }
+        }
+    });
+}
+
+/// The ways to a product of a normed row: at once, or the norm and then the product.
+#[test]
+fn normed_product_equals_norm_then_product() {
+    let run = |label: &str, player: &mut dyn Player<Kernel>, plan: Plan| {
+        let sizes = [(1, 32), (31, 96), (70, 224), (960, 576), (200, 2048)];
+        for (format, (columns, k)) in BlockFormat::ALL.iter().flat_map(|f| sizes.map(|s| (*f, s))) {
+            for gate in [None, Some(Activation::Silu)] {
+                let k = if format.block_weights() == 1 { k - 24 } else { k };
+                let (bias, seed) = (columns % 2 == 0, u64::from(k));
+                let inputs =
+                    Inputs::new(Case { format, rows: 1, columns, k, bias, out_column: 0, gate, add: false, seed });
+                let weight = buffer(player, "norm", &words(&padded_units(&mut Random::new(9), k)));
+                let (stride, eps) = (padded(k), 1e-5);
+                let x = buffer(player, "x", &words(&inputs.x));
+                let normed = buffer(player, "normed", &vec![0; stride as usize]);
+                let weights = inputs.packed(player);
+                let bias = inputs.case.bias.then(|| buffer(player, "bias", &words(&inputs.bias)));
+                let count = inputs.out_stride() as usize;
+                let mut product = |x: BufferId, norm: Option<matmul::Norm>| {
+                    let out = buffer(player, "out", &words(&vec![7.0; count]));
+                    let args = matmul::Args {
+                        weights,
+                        x,
+                        x_stride: stride,
+                        bias,
+                        bias_start: 0,
+                        out,
+                        out_stride: inputs.out_stride(),
+                        out_column: 0,
+                        rows: 1,
+                        gate,
+                        add: false,
+                        norm,
+                    };
+                    let mut tape = Tape::new();
+                    if norm.is_none() {
+                        let [unused_delta, unused_map] = [(); 2].map(|()| buffer(player, "unused", &[]));
+                        let (delta, map, lanes) = (None, None, rms_norm::choose(plan));
+                        rms_norm::record(
+                            &mut tape,
+                            &rms_norm::Args {
+                                x: args.x,
+                                delta,
+                                weight,
+                                map,
+                                out: normed,
+                                row_count: 1,
+                                dim: k,
+                                stride,
+                                eps,
+                                unused_delta,
+                                unused_map,
+                                lanes,
+                            },
+                        );
+                    }
+                    let args = matmul::Args { x: if norm.is_none() { normed } else { x }, ..args };
+                    matmul::record(&mut tape, plan, &args);
+                    play(player, &mut tape, out, count)
+                };
+                let apart = product(x, None);
+                let whole = product(x, Some(matmul::Norm { weight, eps }));
+                assert_same_bits(&format!("{label} {:?}", inputs.case), &whole, &apart);
+            }
+        }
+    };
+    run("twin", &mut Twin::new(), Plan::TWIN);
+    for_each_adapter(|label, open| {
+        let mut player = open(Options::default());
+        let plan = player.plan();
+        // Elsewhere no product norms, and asking for it is a broken invariant.
+        if matmul::norms(plan, 1, 2048) {
+            run(label, &mut player, plan);
         }
     });
 }

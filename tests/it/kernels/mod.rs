@@ -4,7 +4,7 @@ mod matmul;
 mod small;
 
 use twostroke::format::block::BlockFormat;
-use twostroke::kernels::{Kernel, Tape, layout};
+use twostroke::kernels::{Kernel, Tape, layout, padded};
 use twostroke::recording::{BufferId, Player};
 
 use crate::pairwise::Random;
@@ -22,6 +22,13 @@ fn buffer(player: &mut dyn Player<Kernel>, label: &str, words: &[u32]) -> Buffer
 /// Floats as words.
 fn words(floats: &[f32]) -> Vec<u32> {
     floats.iter().map(|f| f.to_bits()).collect()
+}
+
+/// Random weights of a norm, zeros to whole blocks.
+fn padded_units(random: &mut Random, dim: u32) -> Vec<f32> {
+    let mut weights = random.units(dim as usize);
+    weights.resize(padded(dim) as usize, 0.0);
+    weights
 }
 
 /// Plays the tape and reads `count` words of `out`.

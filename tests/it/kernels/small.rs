@@ -8,7 +8,7 @@ use twostroke::kernels::{Kernel, Row, Tape, argmax, embed, gate_act, padded, rms
 use twostroke::recording::Player;
 use twostroke::twin::Twin;
 
-use super::{assert_same_bits, buffer, file_rows, play, rounds_like_twin, words};
+use super::{assert_same_bits, buffer, file_rows, padded_units, play, rounds_like_twin, words};
 use crate::adapters::for_each_adapter;
 use crate::pairwise::{Random, table};
 
@@ -119,7 +119,7 @@ fn rms_norm_equals_its_twin_on_every_adapter() {
                 let args = rms_norm::Args {
                     x: x_id,
                     delta: with_delta.then(|| buffer(player, "delta", &delta)),
-                    weight: buffer(player, "weight", &words(&random.units(dim as usize))),
+                    weight: buffer(player, "weight", &words(&padded_units(&mut random, dim))),
                     map: with_map.then(|| buffer(player, "map", &map)),
                     out,
                     row_count,
