@@ -8,6 +8,8 @@
 //! ```
 //! A scheduler is brought to the load, and goes on from step to step: each sample is another step of the same run.
 
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "figures for people")]
+
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 

@@ -10,6 +10,8 @@
 //! Before each setting the streams are played undisturbed; what is asked for is a multiple of their median gap. Of several runs the
 //! one with the least p99 for what was asked is shown; all are told on standard error.
 
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "figures for people")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

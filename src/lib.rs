@@ -58,6 +58,11 @@
 //!   65,535 workgroups are folded into two axes (`kernels::fold`).
 //! - `unsafe` is in `gpu::pipelines` alone: shader modules without run-time checks, which `--checked-shaders` switches back on.
 
+#![cfg_attr(
+    test,
+    allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of tests are small")
+)]
+
 #[cfg(all(feature = "cli", not(target_arch = "wasm32")))]
 pub mod cli;
 pub mod clock;

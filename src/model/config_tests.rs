@@ -26,7 +26,7 @@ fn hf(config: Value) -> Result<Config> {
 
 fn gguf(pairs: &[(&str, Meta)]) -> Result<Config> {
     let pairs: BTreeMap<_, _> = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    let metadata = Metadata { file: "m.gguf".into(), pairs, ..Metadata::default() };
+    let metadata = Metadata { file: "m.gguf".into(), pairs };
     let config = crate::model::config_gguf::read(&metadata, &TensorTable { sources: vec![], tensors: vec![] })?;
     config.check()?;
     Ok(config)
@@ -128,7 +128,7 @@ fn gguf_rope_keys_are_read() {
     assert_eq!(rope(&[]).theta, 10_000.0);
     assert_eq!(rope(&[("rope.dimension_count", Meta::Int(8))]).rotary_dim, 8);
     let factor = ("rope.scaling.factor", Meta::Float(4.0));
-    assert_eq!(rope(&[factor.clone()]).scaling, Scaling::Linear { factor: 4.0 });
+    assert_eq!(rope(std::slice::from_ref(&factor)).scaling, Scaling::Linear { factor: 4.0 });
     assert_eq!(rope(&[("rope.scale_linear", Meta::Float(2.0))]).scaling, Scaling::Linear { factor: 2.0 });
     assert_eq!(rope(&[("rope.scaling.type", Meta::Str("none".into())), factor.clone()]).scaling, Scaling::None);
     let original = ("rope.scaling.original_context_length", Meta::Int(128));

@@ -301,9 +301,12 @@ fn cut(part: &PartPlan, rows_max: u32) -> Vec<PartPlan> {
 mod tests {
     use super::*;
 
-    /// Tensors as (format, rows), against parts as (column, rows, runs as (tensor, first row, rows)).
+    /// A part: column, rows, runs as (tensor, first row, rows).
+    type Expected<'a> = (u32, u32, &'a [(TensorIndex, u32, u32)]);
+
+    /// Tensors as (format, rows), against parts.
     #[track_caller]
-    fn check(tensors: &[(BlockFormat, u32)], binding_bytes: u64, want: &[(u32, u32, &[(TensorIndex, u32, u32)])]) {
+    fn check(tensors: &[(BlockFormat, u32)], binding_bytes: u64, want: &[Expected<'_>]) {
         let runs: Vec<_> = tensors
             .iter()
             .enumerate()

@@ -124,16 +124,18 @@ fn engine(files: &ModelFiles, mut player: Box<dyn Player<Kernel>>, plan: Plan, w
     Engine::new(config, Box::new(ModelExecutor::new(model, player).expect("kernels compile")))
 }
 
+/// An id, its logprob's bits, and the top ones'.
+type Bits = (u32, Option<u32>, Vec<(u32, u32)>);
+
 /// What a request yielded.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Answer {
-    /// Ids, logprobs' bits, and the top ones'.
-    tokens: Vec<(u32, Option<u32>, Vec<(u32, u32)>)>,
+    tokens: Vec<Bits>,
     finish: Option<FinishReason>,
     cached: u32,
 }
 
-fn bits(token: &Token) -> (u32, Option<u32>, Vec<(u32, u32)>) {
+fn bits(token: &Token) -> Bits {
     let top = token.top.iter().map(|(id, logprob)| (*id, logprob.to_bits())).collect();
     (token.id, token.logprob.map(f32::to_bits), top)
 }

@@ -23,6 +23,7 @@ const CASES: usize = 48;
 const HEADS: [(usize, usize); 6] = [(1, 1), (9, 3), (4, 4), (32, 8), (5, 1), (32, 32)];
 const HEAD_DIMS: [usize; 8] = [8, 16, 24, 64, 80, 96, 128, 256];
 /// Positions of the rows of each sequence.
+#[allow(clippy::single_range_in_vec_init, reason = "one sequence is a range of positions")]
 const BATCHES: [&[std::ops::Range<u32>]; 5] =
     [&[0..1], &[0..130], &[15..17, 1029..1030, 0..5], &[255..260], &[7..8, 16..17]];
 

@@ -1,5 +1,7 @@
 //! All integration tests, one binary.
 
+#![allow(clippy::cast_possible_truncation, reason = "numbers of tests are small")]
+
 mod adapters;
 mod alloc;
 mod browser_dump;
