@@ -10,7 +10,7 @@
 // w      packed [{{ "2 columns" if gated else "columns" }}, k] {{ format }}, layout in src/kernels/layout.rs; dequantised in registers
 // out    [rows, out_stride] f32
 // A lane owns {{ rows }} rows by {{ cols }} columns{{ ", half of them gates, half ups" if gated else "" }}; a workgroup owns {{ rows }} rows by {{ lanes * cols }} columns: {{ lanes }} lanes side by side,
-// {{ slices }} invocation(s) a column, each with its own K slices. Reads the weights once a row tile, x once a {{ "workgroup, which takes every grid_x-th tile" if normed else "column tile" }}.
+// {{ slices }} invocation(s) a column, each with its own K slices. Reads the weights once a row tile, x once a column tile{{ ", and once more a workgroup, which takes every grid_x-th tile, for its norm" if normed }}.
 //
 // Canonical order, the same in every variant: K is cut into slices of slice_blocks blocks of 32. A block's codes are summed
 // ascending in k (fma), then scaled into the slice: slice = fma(block, d, slice), and fma(sum of x, m, slice) where there is a
