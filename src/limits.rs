@@ -174,3 +174,9 @@ const _: () =
 const _: () = assert!(HEADS_MAX * HEAD_DIM_MAX <= INTERMEDIATE_MAX, "heads side by side are no wider than an MLP");
 const _: () = assert!(HIDDEN_MAX <= INTERMEDIATE_MAX);
 const _: () = assert!(CONTEXT_MAX as u64 <= REPLAY_TOKENS_MAX, "a replay holds at least one prompt of any model");
+
+/// Longest that one submit should keep the device, by default: Windows resets a device that is busy for 2 s, and a desktop that shares
+/// the card stutters long before.
+pub const MAX_SUBMIT_MS: u64 = 100;
+/// Most submits that a step is cut into.
+pub const SUBMITS_A_STEP_MAX: u64 = 64;

@@ -65,11 +65,13 @@ pub struct Recording<K> {
     pub params: Vec<u8>,
     /// Bytes of all uploads, one after the other.
     pub uploads: Vec<u8>,
+    /// How many submits of like length it should become, where a player can cut it between launches: at least 1.
+    pub pieces: u32,
 }
 
 impl<K> Default for Recording<K> {
     fn default() -> Self {
-        Self { commands: Vec::new(), params: Vec::new(), uploads: Vec::new() }
+        Self { commands: Vec::new(), params: Vec::new(), uploads: Vec::new(), pieces: 1 }
     }
 }
 
@@ -85,6 +87,7 @@ impl<K> Recording<K> {
         self.commands.clear();
         self.params.clear();
         self.uploads.clear();
+        self.pieces = 1;
     }
 
     /// Appends an upload of `words` to `buffer` from byte `offset` on.

@@ -5,9 +5,10 @@ use super::progress::Progress;
 use super::say;
 use crate::error::Result;
 use crate::gpu::capabilities::DeviceKind;
-use crate::gpu::{GpuPlayer, Options, TierChoice, adapters};
-use crate::kernels::Kernel;
+use crate::gpu::{self, Adapter, GpuPlayer, Measured, Options, TierChoice, adapters};
 use crate::kernels::plan::Plan;
+use crate::kernels::probe::Probe;
+use crate::kernels::{Kernel, Tier};
 use crate::recording::Player;
 use crate::twin::{self, Twin};
 
@@ -54,6 +55,28 @@ pub(super) fn open(options: &AdapterOptions) -> Result<Opened> {
         host_memory,
         player: Box::new(player),
     })
+}
+
+/// Measures what the adapter that is meant can do; `None` for the twin.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn measure(options: &AdapterOptions) -> Result<Option<Measured>> {
+    let DeviceChoice::Adapter(wanted) = &options.device else { return Ok(None) };
+    let _spinner = Progress::spinner("measuring the adapter");
+    let listing = adapters::list_now();
+    let (adapter, _) = listing.choose(wanted.as_deref())?;
+    measured(adapter, options.tier.map_or(TierChoice::Auto, TierChoice::Only)).map(Some)
+}
+
+/// Measures an adapter.
+///
+/// # Errors
+/// The driver's.
+pub(super) fn measured(adapter: &Adapter, tier: TierChoice) -> Result<Measured> {
+    let mut player: GpuPlayer<Probe> = GpuPlayer::open_now(adapter, Options { tier, ..Options::default() })?;
+    let f16 = player.plan().tier >= Tier::Subgroup && player.capabilities().features.contains(&"shader-f16");
+    gpu::measure(&mut player, f16)
 }
 
 fn open_twin() -> Opened {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::batch_args::BatchArgs;
-use super::later::{LaterBench, LaterCommon, Rest};
+use super::later::{LaterCommon, Rest};
 use super::replay_args::WorkloadArgs;
 use super::run_batch_args::RunBatchArgs;
 use super::sampling_args::SamplingArgs;
@@ -83,6 +83,10 @@ pub(super) struct ModelArgs {
     /// How keys and values are stored
     #[arg(long, value_enum, default_value_t = KvTypeArg::F16, value_name = "TYPE")]
     pub(super) kv_type: KvTypeArg,
+    /// Quantize float weights (F16, BF16, F32) while they are loaded; embedding and head stay at 8 bits. Weights that come
+    /// quantized are left alone
+    #[arg(long, value_enum, value_name = "BITS")]
+    pub(super) quantize: Option<QuantizeArg>,
     /// Most memory for keys and values: bytes, or 64MiB, 2GiB
     #[arg(long, value_name = "SIZE")]
     pub(super) kv_memory: Option<String>,
@@ -95,6 +99,10 @@ pub(super) struct ModelArgs {
     /// Largest prefill chunk in tokens; absent: what suits the adapter. The logits do not depend on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) long_prefill_token_threshold: Option<u32>,
+    /// Longest that one submit should keep the device: steps that are predicted to last longer are cut, so that a desktop on the same
+    /// card stays responsive
+    #[arg(long, value_name = "MS", default_value_t = crate::limits::MAX_SUBMIT_MS, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub(super) max_submit_ms: u64,
     /// Seed of everything drawn at random (greedy answers draw nothing)
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
@@ -131,6 +139,15 @@ pub(super) enum TierArg {
     Subgroup,
     #[value(hide = true)]
     Matrix,
+}
+
+/// `--quantize`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum QuantizeArg {
+    /// 8 bits and a scale per 32 weights
+    Int8,
+    /// 4 bits, a scale and a minimum per 32 weights
+    Int4,
 }
 
 /// `--kv-type`.
@@ -246,6 +263,9 @@ pub(super) struct BenchArgs {
     /// Streams side by side, each as the other flags say; the rate counts all of them
     #[arg(long, value_name = "N", default_value = "1", value_delimiter = ',')]
     pub(super) parallel: Vec<String>,
+    /// A row a kernel, of one prefill and one decode step of each test, instead of a row a test
+    #[arg(long, conflicts_with = "fit")]
+    pub(super) kernels: bool,
     /// Write the cost model of this machine, for `sim`
     #[arg(long, value_name = "FILE")]
     pub(super) fit: Option<PathBuf>,
@@ -254,8 +274,6 @@ pub(super) struct BenchArgs {
     pub(super) no_warmup: bool,
     #[command(flatten, next_help_heading = "Model and adapter")]
     pub(super) model: ModelArgs,
-    #[command(flatten)]
-    pub(super) later: LaterBench,
 }
 
 /// `bench -o`.

@@ -7,10 +7,11 @@ use super::options::{BenchOptions, BenchTest};
 use super::output::Output;
 use super::progress::Progress;
 use super::serving::{self, Serving};
-use super::{bench_fit, interrupt, load, say};
+use super::{adapter, bench_fit, bench_kernels, figures, interrupt, load, say};
 use crate::engine::request::{Output as Made, Request};
 use crate::engine::serving::Engine;
 use crate::error::{Error, Result};
+use crate::gpu::Measured;
 use crate::load::random::Random;
 use crate::sched::Policy;
 
@@ -29,6 +30,9 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     }
     let context = if options.fit.is_some() { context.max(bench_fit::CONTEXT_TOKENS) } else { context };
     let files = load::files(&options.model)?;
+    if options.kernels {
+        return bench_kernels::run(&files, &options, context);
+    }
     let mut serving = open(&files, &options, context).map_err(|error| match error {
         Error::Usage(text) if options.model.context_tokens.is_none() => Error::Usage(format!(
             "{text} (the longest test of -p, -n and -d needs {context}: {longest} and 1 for an answer)"
@@ -47,9 +51,17 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let mut table = bench_output::Table::new(options.output);
     table.begin(&mut out)?;
     let mut random = Random::new(options.model.seed.unwrap_or(0));
+    let limits = if options.tests.is_empty() { None } else { adapter::measure(&options.model.adapter)? };
+    if let Some(limits) = &limits {
+        say(&format!("measured: {}", figures::measured(limits)));
+    }
     for &test in &options.tests {
         let samples_ns = measure(&mut serving, test, &options, &mut random)?;
-        table.row(&mut out, &row(&serving, test, samples_ns))?;
+        let row = row(&serving, test, samples_ns, limits.as_ref());
+        table.row(&mut out, &row)?;
+        if let Some(text) = bench_output::roofline(test, &row) {
+            say(&text);
+        }
     }
     table.end(&mut out)?;
     if let Some(path) = &options.fit {
@@ -135,10 +147,15 @@ pub(super) fn run(engine: &mut Engine, requests: Vec<Request>) -> Result<Vec<Tim
 }
 
 #[allow(clippy::cast_precision_loss, reason = "figures for people")]
-fn row<'a>(serving: &'a Serving, test: BenchTest, samples_ns: Vec<u64>) -> BenchRow<'a> {
+fn row<'a>(serving: &'a Serving, test: BenchTest, samples_ns: Vec<u64>, limits: Option<&Measured>) -> BenchRow<'a> {
     let tokens = (f64::from(test.n_prompt) + f64::from(test.n_gen)) * f64::from(test.n_parallel);
     let samples_ts: Vec<f64> = samples_ns.iter().map(|&ns| tokens * 1e9 / ns.max(1) as f64).collect();
     let count = samples_ns.len().max(1) as u64;
+    let avg_ns = samples_ns.iter().sum::<u64>() / count;
+    let BenchTest { n_prompt, n_gen, n_depth, n_parallel } = test;
+    let [streams, depth, prompt, answer] = [n_parallel, n_depth, n_prompt, n_gen].map(u64::from);
+    let (flops, bytes) = serving.work.of(streams, depth, prompt, answer, serving.chunk_tokens.into());
+    let share = |amount: u64, rate: f64| 100.0 * amount as f64 / (rate * avg_ns.max(1) as f64 / 1e9);
     BenchRow {
         model_type: serving.type_name.clone(),
         model_size: serving.file_bytes,
@@ -149,11 +166,11 @@ fn row<'a>(serving: &'a Serving, test: BenchTest, samples_ns: Vec<u64>) -> Bench
         n_parallel: test.n_parallel,
         adapter: &serving.adapter,
         tier: serving.tier.name(),
-        avg_ns: samples_ns.iter().sum::<u64>() / count,
+        avg_ns,
         avg_ts: mean(&samples_ts),
         stddev_ts: standard_deviation(&samples_ts),
-        pct_bandwidth: None,
-        pct_flops: None,
+        pct_bandwidth: limits.map(|limits| share(bytes, limits.bandwidth_bytes_per_s)),
+        pct_flops: limits.map(|limits| share(flops, limits.f32_flops)),
         samples_ns,
         samples_ts,
         backend: &serving.backend,

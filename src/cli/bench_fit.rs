@@ -6,10 +6,11 @@ use super::bench;
 use super::progress::Progress;
 use super::say;
 use super::serving::Serving;
+use crate::engine::fit::Fitted;
 use crate::engine::request::Request;
 use crate::error::{Error, Result};
 use crate::load::random::Random;
-use crate::sched::CostModel;
+use crate::sched::{CostModel, Policy};
 use crate::sim::CostFile;
 
 /// Context that the fit's streams need.
@@ -17,12 +18,20 @@ pub(super) const CONTEXT_TOKENS: u32 = 640;
 /// Streams side by side.
 pub(super) const SLOTS: u32 = 8;
 
-/// Runs streams of many lengths, side by side and alone, and writes the model that fits them.
+/// Streams of each round, side by side. The first round is for pipelines and caches: its steps are like no later ones.
+const ROUNDS: [u32; 8] = [SLOTS, 1, SLOTS, 2, 4, SLOTS, 1, 2];
+
+/// Runs streams of many lengths, side by side and alone, and writes the model that fits their steps.
 pub(super) fn fit(serving: &mut Serving, path: &Path, random: &mut Random) -> Result<()> {
     let spinner = Progress::spinner("fitting the cost model");
-    for side_by_side in [1, SLOTS, 2, 4, SLOTS, 1] {
+    // Small chunks beside running streams, as those have them who will ask.
+    serving.engine.set_policy(Policy::Slo);
+    for (round, side_by_side) in ROUNDS.into_iter().enumerate() {
+        if round == 1 {
+            serving.engine.fit().keep_steps();
+        }
         let requests = (0..side_by_side).map(|i| {
-            let tokens = [8, 200, 64, 520, 16, 128, 333, 24][i as usize % 8];
+            let tokens = [48, 160, 8, 520, 96, 24, 200, 64][(i as usize + round) % 8];
             let prompt = bench::ids(random, tokens, serving.vocab);
             Request { prompt, max_tokens: Some(8 + 4 * (i % 4)), ..Request::default() }
         });
@@ -30,8 +39,7 @@ pub(super) fn fit(serving: &mut Serving, path: &Path, random: &mut Random) -> Re
         bench::run(&mut serving.engine, requests)?;
     }
     drop(spinner);
-    let fitted = serving.engine.fit();
-    let CostModel { a, b, c, d } = fitted.cost_model();
+    let Fitted { cost: CostModel { a, b, c, d }, residual } = serving.engine.fit().of_kept_steps();
     let file = CostFile {
         model: serving.model.clone(),
         adapter: serving.adapter.clone(),
@@ -45,7 +53,7 @@ pub(super) fn fit(serving: &mut Serving, path: &Path, random: &mut Random) -> Re
         b,
         c,
         d,
-        residual: fitted.residual(),
+        residual,
     };
     std::fs::write(path, file.text()).map_err(|source| Error::io("write cost model", path, source))?;
     say(&format!("cost model, residual {:.0} %: {}", 100.0 * file.residual.unwrap_or(0.0), path.display()));

@@ -22,9 +22,9 @@ pub(super) struct BenchRow<'a> {
     pub(super) avg_ns: u64,
     pub(super) avg_ts: f64,
     pub(super) stddev_ts: f64,
-    /// Against the bandwidth measured in the same run; none is measured yet.
+    /// Bytes that had to be read, against the bandwidth measured in the same run; none on the twin.
     pub(super) pct_bandwidth: Option<f64>,
-    /// Against the FMA rate measured in the same run; none is measured yet.
+    /// Operations that had to be done, against the FMA rate measured in the same run; none on the twin.
     pub(super) pct_flops: Option<f64>,
     pub(super) samples_ns: Vec<u64>,
     pub(super) samples_ts: Vec<f64>,
@@ -117,6 +117,17 @@ pub(super) fn test_name(test: BenchTest) -> String {
     };
     let name = if test.n_depth > 0 { format!("{name} @ d{}", test.n_depth) } else { name };
     if test.n_parallel > 1 { format!("{name} x {}", test.n_parallel) } else { name }
+}
+
+/// The roofline of a test: its shares of the adapter's limits, and which one it meets first.
+#[must_use]
+pub(super) fn roofline(test: BenchTest, row: &BenchRow<'_>) -> Option<String> {
+    let (flops, bandwidth) = (row.pct_flops?, row.pct_bandwidth?);
+    let bound = if flops >= bandwidth { "arithmetic" } else { "bandwidth" };
+    Some(format!(
+        "{}: {flops:.1} % of the f32 rate, {bandwidth:.1} % of the copy bandwidth; bound by {bound}",
+        test_name(test)
+    ))
 }
 
 fn cell(text: &str, width: i32) -> String {

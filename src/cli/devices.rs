@@ -2,12 +2,14 @@
 
 use serde::Serialize;
 
+use super::adapter;
 use super::args::DevicesArgs;
-use super::figures::size;
+use super::figures::{self, size};
 use super::output::{Output, json_text};
+use super::progress::Progress;
 use crate::error::Result;
-use crate::gpu::Capabilities;
 use crate::gpu::adapters::{self, Listing};
+use crate::gpu::{Adapter, Capabilities, Measured, TierChoice};
 use crate::kernels::variants;
 
 /// What `devices --json` prints.
@@ -25,10 +27,12 @@ struct Device<'a> {
     capabilities: &'a Capabilities,
     /// Labels of the kernels that this adapter may run.
     variants: Vec<String>,
-    /// Not measured yet.
+    /// Of a copy, reads and writes together; null where the driver failed to.
     bandwidth_bytes_per_s: Option<f64>,
-    /// Not measured yet.
+    /// Single-precision `fma`s.
     fma_per_s: Option<f64>,
+    /// All that was measured.
+    measured: Option<Measured>,
 }
 
 /// Runs the command.
@@ -43,6 +47,9 @@ pub(super) fn devices(args: &DevicesArgs) -> Result<()> {
     } else {
         for (index, adapter) in listing.adapters.iter().enumerate() {
             out.text(&text(index, &adapter.capabilities))?;
+            if let Some(limits) = measured(adapter) {
+                out.line(&format!("   measured: {}", figures::measured(&limits)))?;
+            }
         }
     }
     match listing.choose(None) {
@@ -53,14 +60,30 @@ pub(super) fn devices(args: &DevicesArgs) -> Result<()> {
 }
 
 fn json(listing: &Listing) -> Devices<'_> {
-    let adapters = listing.adapters.iter().enumerate().map(|(index, adapter)| device(index, &adapter.capabilities));
+    let adapters = listing.adapters.iter().enumerate().map(|(index, adapter)| device(index, adapter));
     Devices { adapters: adapters.collect(), skipped: &listing.skipped }
 }
 
-fn device(index: usize, capabilities: &Capabilities) -> Device<'_> {
+/// What the adapter can do, measured; a driver that fails to is told of and left.
+fn measured(adapter: &Adapter) -> Option<Measured> {
+    let _spinner = Progress::spinner(&format!("measuring {}", adapter.capabilities.name));
+    adapter::measured(adapter, TierChoice::Auto)
+        .inspect_err(|error| tracing::warn!("{} can't be measured: {error}", adapter.capabilities.name))
+        .ok()
+}
+
+fn device(index: usize, adapter: &Adapter) -> Device<'_> {
+    let (capabilities, measured) = (&adapter.capabilities, measured(adapter));
     let variants =
         variants::of_tier(capabilities.tier, capabilities.int64()).into_iter().map(|kernel| kernel.spec().label);
-    Device { index, capabilities, variants: variants.collect(), bandwidth_bytes_per_s: None, fma_per_s: None }
+    Device {
+        index,
+        capabilities,
+        variants: variants.collect(),
+        bandwidth_bytes_per_s: measured.map(|limits| limits.bandwidth_bytes_per_s),
+        fma_per_s: measured.map(|limits| limits.f32_flops / 2.0),
+        measured,
+    }
 }
 
 fn text(index: usize, one: &Capabilities) -> String {

@@ -25,19 +25,7 @@ pub(super) struct LaterCommon {
     #[arg(long, hide = true)]
     pub(super) activations: Option<String>,
     #[arg(long, hide = true)]
-    pub(super) quantize: Option<String>,
-    #[arg(long, hide = true)]
     pub(super) tune: Option<String>,
-    #[arg(long, hide = true)]
-    pub(super) max_submit_ms: Option<String>,
-}
-
-/// Flags of `bench`.
-#[derive(Debug, Args)]
-#[allow(missing_docs, reason = "each is its flag")]
-pub(super) struct LaterBench {
-    #[arg(long, hide = true)]
-    pub(super) kernels: bool,
 }
 
 /// The error for something that comes later.
@@ -96,18 +84,6 @@ impl LaterCommon {
             Some("int8") => return Err(error("--activations int8")),
             Some(other) => return Err(Error::Usage(format!("--activations: expected f32, got {other}"))),
         }
-        refuse(&[
-            ("--quantize", self.quantize.is_some()),
-            ("--tune", self.tune.is_some()),
-            ("--max-submit-ms", self.max_submit_ms.is_some()),
-        ])
-    }
-}
-
-impl LaterBench {
-    /// # Errors
-    /// `Usage` when one of the flags was given.
-    pub(super) fn refuse(&self) -> Result<()> {
-        refuse(&[("--kernels", self.kernels)])
+        refuse(&[("--tune", self.tune.is_some())])
     }
 }

@@ -41,6 +41,7 @@ pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: O
         slots: 1,
         kv: options.kv,
         kv_bytes: options.kv_bytes,
+        quantize: options.quantize,
         sampled_rows: 0,
     };
     let model = model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
@@ -65,6 +66,10 @@ pub(super) fn model(
 ) -> Result<Model> {
     let needs = Model::needs(files, player, wanted)?;
     say_needs(files, &needs, adapter, plan.tier, host_memory);
+    if let Some(quantize) = wanted.quantize {
+        let (name, file, device) = (quantize.name(), size(needs.file_bytes), size(needs.weight_bytes));
+        say(&format!("quantized to {name} while loading: {file} of weights in the file, {device} on the device"));
+    }
     let clock = Clock::start();
     let bar = Progress::bar("loading", needs.weight_bytes, Unit::Bytes);
     let model = Model::load(files, player, plan, wanted, &mut |done, total| {

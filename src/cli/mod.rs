@@ -21,6 +21,7 @@ mod args;
 mod batch_args;
 mod bench;
 mod bench_fit;
+mod bench_kernels;
 mod bench_output;
 mod chat;
 mod devices;

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::{AdapterArgs, BenchArgs, KvTypeArg, ModelArgs, OutputArg, RunArgs, ScoreArgs, TierArg};
+use super::args::{AdapterArgs, BenchArgs, KvTypeArg, ModelArgs, OutputArg, QuantizeArg, RunArgs, ScoreArgs, TierArg};
 use super::later;
 use super::sampling_args::SamplingArgs;
 use crate::engine::sampling::SamplingParams;
 use crate::error::{Error, Result};
+use crate::format::quantize::Quantize;
 use crate::kernels::{KvType, Tier};
 use crate::limits::SEQS_MAX;
 
@@ -43,12 +44,16 @@ pub(super) struct ModelOptions {
     pub(super) kv: KvType,
     /// Bound of the KV pool.
     pub(super) kv_bytes: Option<u64>,
+    /// What float weights become.
+    pub(super) quantize: Option<Quantize>,
     /// Context to serve.
     pub(super) context_tokens: Option<u32>,
     /// Most tokens of one step.
     pub(super) step_tokens: u32,
     /// Largest prefill chunk, when the user chose one.
     pub(super) chunk_tokens: Option<u32>,
+    /// Longest that one submit should keep the device.
+    pub(super) max_submit_nanos: u64,
     /// Seed of what is drawn at random, when the user chose one.
     pub(super) seed: Option<u64>,
     /// Where the trace goes.
@@ -145,6 +150,8 @@ pub(super) struct BenchOptions {
     pub(super) warmup: bool,
     /// Where the cost model goes.
     pub(super) fit: Option<PathBuf>,
+    /// A row a kernel instead of a row a test.
+    pub(super) kernels: bool,
 }
 
 impl AdapterOptions {
@@ -190,9 +197,14 @@ impl ModelOptions {
             adapter: AdapterOptions::new(&args.adapter)?,
             kv,
             kv_bytes: args.kv_memory.as_deref().map(bytes_from_text).transpose()?,
+            quantize: args.quantize.map(|quantize| match quantize {
+                QuantizeArg::Int8 => Quantize::Int8,
+                QuantizeArg::Int4 => Quantize::Int4,
+            }),
             context_tokens: args.max_model_len,
             step_tokens: args.max_num_batched_tokens,
             chunk_tokens: args.long_prefill_token_threshold,
+            max_submit_nanos: args.max_submit_ms * 1_000_000,
             seed: args.seed,
             trace: args.trace.clone(),
         })
@@ -253,7 +265,6 @@ impl BenchOptions {
     /// # Errors
     /// `Usage` for a list that is none, no test at all, or a flag that comes later.
     pub(super) fn new(args: &BenchArgs) -> Result<Self> {
-        args.later.refuse()?;
         let prompts = numbers("-p", &args.n_prompt)?;
         let gens = numbers("-n", &args.n_gen)?;
         let parallel = numbers("--parallel", &args.parallel)?;
@@ -280,6 +291,7 @@ impl BenchOptions {
             output: if args.json { OutputArg::Json } else { args.output },
             warmup: !args.no_warmup,
             fit: args.fit.clone(),
+            kernels: args.kernels,
         })
     }
 }

@@ -12,7 +12,7 @@ use super::load;
 use super::options::ScoreOptions;
 use super::output::Output;
 use super::run::{check_fits, never_empty};
-use super::{interrupt, prompt};
+use super::{interrupt, prompt, say};
 use crate::engine::Scorer;
 use crate::error::{Error, Result};
 use crate::format::model_files::Description;
@@ -56,6 +56,7 @@ pub(super) fn score(args: &ScoreArgs) -> Result<()> {
     if !options.json {
         out.line("line tokens  mean nll  perplexity  last argmax")?;
     }
+    let (mut sum, mut count) = (0.0, 0);
     while let Some(line) = lines.next_line()? {
         let scored = score_line(&mut scorer, &texts, &line, options.top).map_err(|e| lines.place(e))?;
         if options.json {
@@ -63,6 +64,14 @@ pub(super) fn score(args: &ScoreArgs) -> Result<()> {
         } else {
             out.line(&table_row(lines.number, &scored))?;
         }
+        sum += scored.nll.iter().sum::<f64>();
+        count += scored.nll.len();
+    }
+    #[allow(clippy::cast_precision_loss, reason = "a figure for people")]
+    if count > 0 {
+        let mean = sum / count as f64;
+        let model = scorer.model().type_name();
+        say(&format!("{model}: mean nll {mean:.4} over {count} tokens, perplexity {:.3}", mean.exp()));
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::model_files::ModelFiles;
 use crate::kernels::{KvType, Tier};
 use crate::limits;
-use crate::model::LoadOptions;
+use crate::model::{LoadOptions, TokenWork};
 use crate::sched;
 use crate::trace;
 use sha2::{Digest, Sha256};
@@ -37,6 +37,8 @@ pub(super) struct Serving {
     pub(super) file_bytes: u64,
     /// Parameters.
     pub(super) params: u64,
+    /// What a token takes.
+    pub(super) work: TokenWork,
     /// Context that the pool holds.
     pub(super) context_tokens: u32,
     /// Context that the model was made for.
@@ -71,6 +73,7 @@ pub(super) fn open(
         slots: batch.slots,
         kv: options.kv,
         kv_bytes: options.kv_bytes,
+        quantize: options.quantize,
         sampled_rows: batch.slots.min(limits::SAMPLED_ROWS_MAX),
     };
     let model = load::model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
@@ -95,10 +98,11 @@ pub(super) fn open(
         config.steps_ahead = 0;
     }
     let spinner = super::progress::Progress::spinner("building kernels");
-    let (type_name, file_bytes, params) = (model.type_name(), model.file_bytes(), model.params());
+    let (type_name, file_bytes, params, work) = (model.type_name(), model.file_bytes(), model.params(), model.work());
     let (context_tokens, vocab, pages) = (model.context_tokens(), model.vocab(), model.pages());
     let (context_tokens_made_for, page_bytes) = (model.context_tokens_made_for(), model.page_bytes());
-    let mut engine = Engine::new(config, Box::new(ModelExecutor::new(model, player)?));
+    let executor = ModelExecutor::new(model, player)?.with_max_submit_nanos(options.max_submit_nanos);
+    let mut engine = Engine::new(config, Box::new(executor));
     drop(spinner);
     interrupt::check()?;
     if let Some(mut trace) = trace {
@@ -124,6 +128,7 @@ pub(super) fn open(
         type_name,
         file_bytes,
         params,
+        work,
         context_tokens,
         context_tokens_made_for,
         page_bytes,

@@ -6,6 +6,7 @@ use crate::clock::{Clock, millis_from_nanos};
 use crate::error::Result;
 use crate::kernels::sample::{Answer, Sampled};
 use crate::kernels::{Kernel, Tape};
+use crate::limits;
 use crate::model::{Model, ServingRows};
 use crate::recording::{Player, Ticket};
 
@@ -20,6 +21,9 @@ pub struct StepOutput {
 
 /// Computes steps in the order in which they are submitted.
 pub trait Executor {
+    /// What the step that is submitted next is predicted to last.
+    fn expect(&mut self, _nanos: u64) {}
+
     /// Begins a step and returns at once.
     ///
     /// # Errors
@@ -45,6 +49,10 @@ pub struct ModelExecutor {
     player: Box<dyn Player<Kernel>>,
     tape: Tape,
     pending: HashMap<Ticket, Option<Answer>>,
+    /// Longest that one submit should keep the device.
+    max_submit_nanos: u64,
+    /// Submits that the next step becomes.
+    pieces: u32,
 }
 
 impl ModelExecutor {
@@ -57,7 +65,14 @@ impl ModelExecutor {
         player.prepare(&kernels)?;
         let ms = millis_from_nanos(clock.nanos());
         tracing::info!(kernels = kernels.len(), ms, "kernels are built");
-        Ok(Self { model, player, tape: Tape::new(), pending: HashMap::new() })
+        let (tape, pending) = (Tape::new(), HashMap::new());
+        Ok(Self { model, player, tape, pending, max_submit_nanos: limits::MAX_SUBMIT_MS * 1_000_000, pieces: 1 })
+    }
+
+    /// Another bound for one submit: steps that are predicted to last longer become several.
+    #[must_use]
+    pub fn with_max_submit_nanos(self, nanos: u64) -> Self {
+        Self { max_submit_nanos: nanos.max(1), ..self }
     }
 
     /// The model.
@@ -79,9 +94,15 @@ fn output(answer: Option<&Answer>, rows: usize, words: &[u32], gpu_nanos: Option
 }
 
 impl Executor for ModelExecutor {
+    fn expect(&mut self, nanos: u64) {
+        let pieces = nanos.div_ceil(self.max_submit_nanos).clamp(1, limits::SUBMITS_A_STEP_MAX);
+        self.pieces = u32::try_from(pieces).expect("few");
+    }
+
     fn submit(&mut self, rows: &[ServingRows<'_>]) -> Result<Ticket> {
         self.tape.clear();
         let answer = self.model.record_serving(&mut self.tape, rows);
+        self.tape.pieces = self.pieces;
         let ticket = self.player.submit(&self.tape)?;
         self.pending.insert(ticket, answer);
         Ok(ticket)

@@ -3,6 +3,7 @@
 //! ```text
 //! nanos ~ a + b · prefill tokens + c · decode rows + d · attended pairs
 //! ```
+//! as [`CostModel`] counts them.
 //!
 //! Least squares over all steps seen, older ones counting less. Steps of one kind leave coefficients open, so each pulls weakly
 //! towards what it was before; none is below zero. A machine that others use too is faster or slower for seconds at a time: the
@@ -28,6 +29,8 @@ const PACE: f64 = 0.2;
 const PACE_MAX: f64 = 2.0;
 /// Largest margin: what is further off than this is noise that smaller chunks would not cure.
 const MARGIN_MAX: f64 = 1.25;
+/// Times that kept steps are weighed anew.
+const ROUNDS: usize = 8;
 /// Relative change of a predicted step that is worth telling the scheduler.
 const WORTH: f64 = 0.04;
 
@@ -50,6 +53,7 @@ pub fn terms(rows: &[StepRows]) -> Terms {
     // All rows of a step with a chunk share the matmuls' tiles.
     if prefill > 0 {
         prefill = (prefill + decode).next_multiple_of(u64::from(PREFILL_TILE_TOKENS));
+        decode = 0;
     }
     [1.0, prefill as f64, decode as f64, pairs as f64]
 }
@@ -63,14 +67,23 @@ pub struct Fit {
     model: Terms,
     handed: Terms,
     steps: u64,
-    /// Σ of squared relative errors of predictions made before their step was seen, and how many.
-    errors: (f64, u64),
     /// How long the last steps took, in what was predicted at their pace.
     ratios: VecDeque<f64>,
     /// How long steps take now, in what the model says.
     pace: f64,
     /// Pace and margin in `handed`.
     handed_factor: f64,
+    /// All steps since [`Fit::keep_steps`], with their nanoseconds.
+    kept: Option<Vec<(Terms, u64)>>,
+}
+
+/// A model over a known set of steps.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Fitted {
+    /// In the scheduler's unit.
+    pub cost: CostModel,
+    /// Root mean square of the steps' relative errors.
+    pub residual: Option<f64>,
 }
 
 /// A guess for an adapter on which a chunk of `chunk_tokens` takes half a second: a decode row as dear as four prefill tokens.
@@ -93,23 +106,58 @@ impl Fit {
             model,
             handed: model,
             steps: 0,
-            errors: (0.0, 0),
             ratios: VecDeque::new(),
             pace: 1.0,
             handed_factor: 1.0,
+            kept: None,
         }
+    }
+
+    /// Begins to keep every step, forgetting those kept before.
+    pub fn keep_steps(&mut self) {
+        self.kept = Some(Vec::new());
+    }
+
+    /// The model of the kept steps, all counting alike: unlike the online one it forgets none, and what it predicts is their mean
+    /// where a machine is now slow, now fast.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "nanoseconds and counts of steps are far below 2^52")]
+    pub fn of_kept_steps(&self) -> Fitted {
+        let steps = self.kept.as_deref().unwrap_or_default();
+        let mut model = self.model;
+        // A step weighs by what it is predicted to last, not by what it lasted: else the fast ones would count most.
+        for _ in 0..ROUNDS {
+            let (mut products, mut targets) = ([[0.0; TERMS]; TERMS], [0.0; TERMS]);
+            for (terms, nanos) in steps {
+                add(&mut products, &mut targets, terms, *nanos as f64, predict(&model, terms).max(1.0));
+            }
+            model = solve(&products, &targets, &model);
+        }
+        let error = |(terms, nanos): &(Terms, u64)| (*nanos as f64 / predict(&model, terms).max(1.0) - 1.0).powi(2);
+        let residual = (!steps.is_empty()).then(|| (steps.iter().map(error).sum::<f64>() / steps.len() as f64).sqrt());
+        Fitted { cost: scaled(model, 1.0), residual }
     }
 
     /// Nanoseconds that a step of these terms is predicted to last.
     #[must_use]
     pub fn predict(&self, terms: &Terms) -> f64 {
-        self.model.iter().zip(terms).map(|(m, t)| m * t).sum()
+        predict(&self.model, terms)
+    }
+
+    /// The same at the pace of the last steps, as a count.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; `as` saturates")]
+    pub fn expected_nanos(&self, terms: &Terms) -> u64 {
+        (self.predict(terms) * self.pace) as u64
     }
 
     /// Learns from a step. The new model, if it differs enough from the one handed out last.
     #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a step are far below 2^52")]
     pub fn observe(&mut self, terms: &Terms, nanos: u64) -> Option<CostModel> {
         self.steps += 1;
+        if let Some(kept) = &mut self.kept {
+            kept.push((*terms, nanos));
+        }
         if self.steps == 1 {
             // The driver's first launch is like no other.
             return None;
@@ -117,8 +165,6 @@ impl Fit {
         let nanos = nanos as f64;
         if self.steps > FIRST && nanos > 0.0 {
             let predicted = self.predict(terms).max(1.0);
-            self.errors.0 += (predicted / nanos - 1.0).powi(2);
-            self.errors.1 += 1;
             self.ratios.push_back(nanos / (predicted * self.pace));
             self.pace += PACE * (nanos / predicted - self.pace);
             self.pace = self.pace.clamp(1.0 / PACE_MAX, PACE_MAX);
@@ -127,15 +173,10 @@ impl Fit {
             }
         }
         // Relative errors matter: a step of 20 ms and one of 2 s count alike.
-        let weight = 1.0 / nanos.max(1.0).powi(2);
-        for (i, row) in self.products.iter_mut().enumerate() {
-            for (j, sum) in row.iter_mut().enumerate() {
-                *sum = *sum * MEMORY + weight * terms[i] * terms[j];
-            }
-            self.targets[i] = self.targets[i] * MEMORY + weight * terms[i] * nanos;
-        }
+        self.products.iter_mut().flatten().chain(&mut self.targets).for_each(|sum| *sum *= MEMORY);
+        add(&mut self.products, &mut self.targets, terms, nanos, nanos.max(1.0));
         self.model = solve(&self.products, &self.targets, &self.model);
-        let (now, then) = (self.predict(terms), self.handed.iter().zip(terms).map(|(m, t)| m * t).sum::<f64>());
+        let (now, then) = (self.predict(terms), predict(&self.handed, terms));
         let factor = self.margin() * self.pace;
         let is_near = (now * factor - then * self.handed_factor).abs() <= WORTH * now * factor;
         if self.steps <= FIRST || is_near {
@@ -158,18 +199,18 @@ impl Fit {
         let at = (ratios.len().saturating_sub(1) as f64 * KEPT) as usize;
         ratios.get(at).map_or(1.0, |ratio| (ratio / OVER).clamp(1.0, MARGIN_MAX))
     }
+}
 
-    /// The model in the scheduler's unit, as it fits: without pace and margin.
-    #[must_use]
-    pub fn cost_model(&self) -> CostModel {
-        scaled(self.model, 1.0)
-    }
+fn predict(model: &Terms, terms: &Terms) -> f64 {
+    model.iter().zip(terms).map(|(m, t)| m * t).sum()
+}
 
-    /// Root mean square of the relative errors of predictions, each made before its step was seen.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "steps are counted far below 2^52")]
-    pub fn residual(&self) -> Option<f64> {
-        (self.errors.1 > 0).then(|| (self.errors.0 / self.errors.1 as f64).sqrt())
+/// Adds a step of `nanos` to the sums, its error counted in `scale`.
+fn add(products: &mut [[f64; TERMS]; TERMS], targets: &mut Terms, terms: &Terms, nanos: f64, scale: f64) {
+    let weight = 1.0 / (scale * scale);
+    for (i, row) in products.iter_mut().enumerate() {
+        row.iter_mut().zip(terms).for_each(|(sum, term)| *sum += weight * terms[i] * term);
+        targets[i] += weight * terms[i] * nanos;
     }
 }
 
@@ -248,6 +289,7 @@ mod tests {
     fn fit_finds_the_model_that_made_the_steps() {
         let truth = [5e6, 7e6, 3e7, 4e3];
         let mut fit = Fit::new(CostModel::default());
+        fit.keep_steps();
         for i in 0..60_u32 {
             let mut rows = vec![row(RowKind::Decode, 10 * i, 1); (i % 5) as usize];
             if i % 3 > 0 {
@@ -263,7 +305,30 @@ mod tests {
         for (got, want) in fit.model.iter().zip(truth) {
             assert!((got / want - 1.0).abs() < 0.01, "{:?}", fit.model);
         }
-        assert!(fit.residual().is_some_and(|r| r < 0.5), "{:?}", fit.residual());
+        let Fitted { cost, residual } = fit.of_kept_steps();
+        for (got, want) in [cost.a, cost.b, cost.c, cost.d].into_iter().zip(truth) {
+            assert!((got as f64 / 1024.0 / want - 1.0).abs() < 0.01, "{cost:?}");
+        }
+        assert!(residual.is_some_and(|r| r < 0.01), "{residual:?}");
+    }
+
+    #[test]
+    fn kept_steps_of_an_uneven_machine_are_predicted_at_their_mean() {
+        let mut fit = Fit::new(CostModel::default());
+        fit.keep_steps();
+        assert_eq!(fit.of_kept_steps(), Fitted { cost: CostModel::default(), residual: None });
+        let step = terms(&[row(RowKind::Decode, 99, 1)]);
+        for i in 0..2000 {
+            // The last steps are the fast ones: the online model has forgotten the others.
+            fit.observe(&step, if i % 4 == 0 && i < 1000 { 60_000_000 } else { 20_000_000 });
+        }
+        let Fitted { cost, residual } = fit.of_kept_steps();
+        let predicted = (cost.a + cost.c + 100 * cost.d) as f64 / 1024.0;
+        assert!((predicted / 25e6 - 1.0).abs() < 0.01, "{predicted}");
+        assert!(
+            (residual.expect("steps were kept") / (7.0_f64.sqrt() * 5.0 / 25.0) - 1.0).abs() < 0.01,
+            "{residual:?}"
+        );
     }
 
     #[test]
@@ -297,7 +362,7 @@ mod tests {
     #[test]
     fn prefill_is_counted_in_tiles_and_pairs_by_position() {
         let mixed = terms(&[row(RowKind::Prefill, 16, 9), row(RowKind::Decode, 4, 1)]);
-        assert_eq!(mixed, [1.0, 16.0, 1.0, f64::from(16 * 9 + 45 + 5)]);
+        assert_eq!(mixed, [1.0, 16.0, 0.0, f64::from(16 * 9 + 45 + 5)]);
         assert_eq!(terms(&[row(RowKind::Decode, 0, 1), row(RowKind::Prefill, 0, 8)])[1], 16.0);
         assert_eq!(terms(&[row(RowKind::Decode, 0, 1)])[1], 0.0);
     }

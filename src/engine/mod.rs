@@ -12,6 +12,7 @@
 pub mod event;
 pub mod executor;
 pub mod fit;
+pub mod profile;
 pub mod request;
 pub mod sampling;
 mod scorer;

@@ -140,10 +140,18 @@ impl Engine {
         &self.scheduler
     }
 
-    /// The cost model as fitted so far, with its residual.
-    #[must_use]
-    pub fn fit(&self) -> &Fit {
-        &self.fit
+    /// The cost model as fitted so far.
+    pub fn fit(&mut self) -> &mut Fit {
+        &mut self.fit
+    }
+
+    /// Another policy from the next step on.
+    ///
+    /// # Panics
+    /// Unless the engine is idle.
+    pub fn set_policy(&mut self, policy: sched::Policy) {
+        self.config.sched.policy = policy;
+        self.scheduler.set_policy(policy);
     }
 
     /// Whether nothing is to be done and nothing to be taken.
@@ -283,6 +291,7 @@ impl Engine {
             self.tell(&Event::Admit { t, id, cached_tokens, miss });
             self.outputs.push_back(Output::Admitted { id, cached_tokens });
         }
+        self.executor.expect(self.fit.expected_nanos(&fit::terms(&step.rows)));
         let submitted = self.executor.submit(&serving_rows(&self.scheduler, &self.live, &step));
         let ticket = match submitted {
             Ok(ticket) => ticket,

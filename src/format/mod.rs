@@ -3,7 +3,9 @@
 
 pub mod block;
 pub mod gguf;
+pub mod k_quants;
 pub mod model_files;
+pub mod quantize;
 pub mod safetensors;
 pub mod source;
 pub mod table;

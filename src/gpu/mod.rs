@@ -6,6 +6,7 @@
 //! tiers         what each tier asks of it
 //! device        wgpu's device with typed errors in place of wgpu's panics; all that differs between native and web
 //! pipelines     kernels as compiled pipelines, and bind groups
+//! measure       what an adapter can do at most
 //! readback      bytes and timestamps on their way back
 //! player        recordings played on a device
 //! ```
@@ -17,6 +18,7 @@ pub mod adapters;
 pub mod capabilities;
 mod device;
 mod faults;
+mod measure;
 mod pipelines;
 mod player;
 mod readback;
@@ -24,5 +26,6 @@ pub mod tiers;
 
 pub use adapters::{Adapter, Choice};
 pub use capabilities::Capabilities;
+pub use measure::{Measured, measure};
 pub use player::{GpuPlayer, Options};
 pub use tiers::TierChoice;

@@ -304,7 +304,8 @@ impl<K: Program> Player<K> for GpuPlayer<K> {
         self.grow_params(recording.params.len() as u64)?;
         self.bind(recording)?;
         self.stage(recording)?;
-        let parts = parts(recording, self.options.dispatches_per_submit.unwrap_or(usize::MAX));
+        let each = recording.dispatch_count().div_ceil(recording.pieces.max(1) as usize);
+        let parts = parts(recording, self.options.dispatches_per_submit.unwrap_or(each));
         let read_bytes = read_bytes(recording, |id| self.buffer(id).size());
         let timed = self.timer.is_some() && parts.iter().any(|part| matches!(part, Part::Pass(_)));
         let staging = self.readbacks.take(&self.device, read_bytes, timed)?;

@@ -1,6 +1,6 @@
 //! Rows of the embedding matrix, dequantised: the first op of a step.
 
-use super::layout::{self, Packed, TwinPlanes};
+use super::layout::{self, Packed, TwinBlock, TwinPlanes};
 use super::{Access, Kernel, Spec, Tape, Tier, floats_mut, params_struct};
 use crate::format::block::BlockFormat;
 use crate::limits::BLOCK_WEIGHTS;
@@ -71,9 +71,7 @@ pub(super) fn spec(format: BlockFormat) -> Spec {
         label: format!("embed_{}", format.name()),
         shader: "embed",
         constants: minijinja::context! {
-            format => format.name(), vectors => layout::code_vectors(format), has_scales => layout::has_scales(format),
-            has_minimum => layout::has_minimum(format), has_high => layout::has_high(format),
-            from_history => FROM_HISTORY,
+            from_history => FROM_HISTORY, ..layout::constants(format)
         },
         bindings: &[Access::Read, Access::Read, Access::Read, Access::Read, Access::Write, Access::Read],
         params_bytes: Params::BYTES,
@@ -99,11 +97,11 @@ pub(super) fn twin(format: BlockFormat, params: &[u8], grid: [u32; 3], mem: &mut
         };
         let Some(n) = token.checked_sub(p.first_token).filter(|n| *n < p.token_count) else { continue };
         for block in 0..planes.blocks {
-            let mut codes = [0.0; 32];
-            let (d, m) = planes.block(n as usize, block, &mut codes);
+            let TwinBlock { codes, d, m } = planes.block(n as usize, block);
             let to = row * p.out_stride as usize + block * 32;
-            for (o, code) in out[to..to + 32].iter_mut().zip(codes) {
-                *o = p.scale * if layout::has_minimum(format) { code * d + m } else { code * d };
+            for (k, (o, code)) in out[to..to + 32].iter_mut().zip(codes).enumerate() {
+                let scaled = code * d[k / 16];
+                *o = p.scale * if format.has_minimum() { scaled + m[k / 16] } else { scaled };
             }
         }
     }

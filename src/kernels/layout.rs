@@ -3,16 +3,26 @@
 //! A matrix `[rows, k]` becomes up to three planes of words. Rows are taken in groups of [`GROUP_ROWS`], K in blocks of 32:
 //!
 //! ```text
-//! codes  [group][block][v][row in group] vec4<u32>   v < code_vectors(format): the block's weights at their bits
-//! scales [group][block][row in group]    u32         f16 d in the low half, f16 m in the high half (block formats only)
-//! high   [group][block][row in group]    u32         fifth bits, weight k at bit k (5-bit formats only)
+//! codes  [group][block][v][row in group]   vec4<u32>  v < code_words / 4: the block's weights at their bits; of 2-bit codes two
+//!                                                     neighbouring blocks share a vec4
+//! scales [group][block][row in group]      u32        f16 d in the low half, f16 m in the high half
+//!     or [group][super-block][5][row in group] u32    f16 d and f16 dmin; then 16 bits a block of 32 for its scales and minima
+//! high   [group][block][h][row in group]   u32        h < high_words: bits above those of the codes
 //! ```
+//!
+//! 4-bit codes: byte b of word j holds weight 8j + b in its low half and 8j + 4 + b in its high half, so that `w & 0x0f0f0f0f` and
+//! `w >> 4 & 0x0f0f0f0f` are four consecutive weights each. 2-bit codes, and two high bits, alike: byte b of word j holds weight
+//! 16j + 4i + b at bit 2i. 8-bit codes: byte b of word j is weight 4j + b. One high bit: weight k at bit k.
+//!
+//! The 16 bits of a block in a super-block: a scale in the low byte and a minimum in the high one (Q4_K, Q5_K); two signed scales of
+//! 16 weights each (Q3_K, Q6_K); two bytes for 16 weights each, scale in the low half, minimum in the high one (Q2_K).
 //!
 //! Neighbouring lanes take neighbouring rows, so their loads join into one run, and each lane walks K alone.
 //! Rows are padded to whole groups and K to whole blocks, with zeros.
 
 use crate::error::{Error, Result};
-use crate::format::block::BlockFormat;
+use crate::format::block::{BlockFormat, IQ4_NL_VALUES};
+use crate::format::k_quants::SuperBlock;
 use crate::limits::{BLOCK_WEIGHTS, GROUP_ROWS};
 use crate::recording::BufferId;
 
@@ -29,37 +39,79 @@ pub struct Packed {
     pub codes: BufferId,
     /// Plane of scales; any small buffer for float formats.
     pub scales: BufferId,
-    /// Plane of fifth bits; any small buffer for other formats.
+    /// Plane of high bits; any small buffer for formats without.
     pub high: BufferId,
 }
 
-/// `vec4<u32>` of codes a block of 32 weights.
+/// Where the scales of a format lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scales {
+    /// There are none.
+    None,
+    /// One word a block of 32.
+    Block,
+    /// [`SUPER_WORDS`] a super-block.
+    Super,
+}
+
+/// How a format lies in the planes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Words of codes a block of 32 weights: 2, 4, 8, 16 or 32.
+    pub code_words: u32,
+    /// Words of high bits a block: 0, 1 or 2.
+    pub high_words: u32,
+    /// Where its scales lie.
+    pub scales: Scales,
+}
+
+/// Words of scales a super-block.
+pub const SUPER_WORDS: u32 = 5;
+/// Blocks of a super-block.
+pub const SUPER_BLOCKS: u32 = 8;
+
+/// How `format` lies in the planes.
 #[must_use]
-pub const fn code_vectors(format: BlockFormat) -> u32 {
-    match format {
-        BlockFormat::Q4_0 | BlockFormat::Q4_1 | BlockFormat::Q5_0 | BlockFormat::Q5_1 => 1,
-        BlockFormat::Q8_0 => 2,
-        BlockFormat::F16 | BlockFormat::Bf16 => 4,
-        BlockFormat::F32 => 8,
+pub const fn layout(format: BlockFormat) -> Layout {
+    let (code_words, high_words, scales) = match format {
+        BlockFormat::F32 => (32, 0, Scales::None),
+        BlockFormat::F16 | BlockFormat::Bf16 => (16, 0, Scales::None),
+        BlockFormat::Q8_0 => (8, 0, Scales::Block),
+        BlockFormat::Q4_0 | BlockFormat::Q4_1 | BlockFormat::Iq4Nl => (4, 0, Scales::Block),
+        BlockFormat::Q5_0 | BlockFormat::Q5_1 => (4, 1, Scales::Block),
+        BlockFormat::Q2K => (2, 0, Scales::Super),
+        BlockFormat::Q3K => (2, 1, Scales::Super),
+        BlockFormat::Q4K => (4, 0, Scales::Super),
+        BlockFormat::Q5K => (4, 1, Scales::Super),
+        BlockFormat::Q6K => (4, 2, Scales::Super),
+    };
+    Layout { code_words, high_words, scales }
+}
+
+/// What the shaders' templates know of a format.
+pub(super) fn constants(format: BlockFormat) -> minijinja::Value {
+    let Layout { code_words, high_words, scales } = layout(format);
+    minijinja::context! {
+        format => format.name(), code_words, high_words,
+        vectors => code_words.div_ceil(4),
+        scales => match scales {
+            Scales::None => "none",
+            Scales::Block => "block",
+            Scales::Super => "super",
+        },
+        has_minimum => format.has_minimum(),
+        parts => parts(format),
     }
 }
 
-/// Whether the format has a plane of scales.
+/// Scales a block of 32 weights, 0 for formats without.
 #[must_use]
-pub const fn has_scales(format: BlockFormat) -> bool {
-    !matches!(format, BlockFormat::F32 | BlockFormat::F16 | BlockFormat::Bf16)
-}
-
-/// Whether the scale comes with a minimum.
-#[must_use]
-pub const fn has_minimum(format: BlockFormat) -> bool {
-    matches!(format, BlockFormat::Q4_1 | BlockFormat::Q5_1)
-}
-
-/// Whether the format has a plane of fifth bits.
-#[must_use]
-pub const fn has_high(format: BlockFormat) -> bool {
-    matches!(format, BlockFormat::Q5_0 | BlockFormat::Q5_1)
+pub const fn parts(format: BlockFormat) -> u32 {
+    match (format.has_scales(), format.part_weights()) {
+        (false, _) => 0,
+        (true, 16) => 2,
+        (true, _) => 1,
+    }
 }
 
 /// Bytes of the three planes of a matrix.
@@ -69,18 +121,23 @@ pub struct PlaneBytes {
     pub codes: u64,
     /// Plane of scales, 0 for none.
     pub scales: u64,
-    /// Plane of fifth bits, 0 for none.
+    /// Plane of high bits, 0 for none.
     pub high: u64,
 }
 
 /// Bytes of the planes of `rows` rows of `k` weights.
 #[must_use]
 pub fn plane_bytes(format: BlockFormat, rows: u32, k: u32) -> PlaneBytes {
+    let Layout { code_words, high_words, scales } = layout(format);
     let blocks = u64::from(rows.next_multiple_of(GROUP_ROWS)) * u64::from(k.div_ceil(BLOCK_WEIGHTS));
     PlaneBytes {
-        codes: blocks * 16 * u64::from(code_vectors(format)),
-        scales: if has_scales(format) { blocks * 4 } else { 0 },
-        high: if has_high(format) { blocks * 4 } else { 0 },
+        codes: blocks * 4 * u64::from(code_words),
+        scales: match scales {
+            Scales::None => 0,
+            Scales::Block => blocks * 4,
+            Scales::Super => blocks / u64::from(SUPER_BLOCKS) * 4 * u64::from(SUPER_WORDS),
+        },
+        high: blocks * 4 * u64::from(high_words),
     }
 }
 
@@ -99,7 +156,7 @@ pub struct Planes {
     pub codes: Vec<u32>,
     /// Plane of scales.
     pub scales: Vec<u32>,
-    /// Plane of fifth bits.
+    /// Plane of high bits.
     pub high: Vec<u32>,
 }
 
@@ -121,71 +178,132 @@ pub fn pack(format: BlockFormat, rows: u32, k: u32, bytes: &[u8], out: &mut Plan
         plane.clear();
         plane.resize(usize::try_from(bytes / 4).expect("a chunk fits memory"), 0);
     }
-    let (blocks, group_rows) = (k.div_ceil(BLOCK_WEIGHTS) as usize, GROUP_ROWS as usize);
-    let vectors = code_vectors(format) as usize;
+    let mut place = Place { layout: layout(format), blocks: k.div_ceil(BLOCK_WEIGHTS) as usize, row: 0 };
+    let step = if place.layout.scales == Scales::Super { SUPER_BLOCKS as usize } else { 1 };
     for (r, row) in bytes.chunks_exact(row_bytes.max(1)).enumerate() {
-        let (group, lane) = (r / group_rows, r % group_rows);
-        for block in 0..blocks {
-            let at = group * blocks + block;
-            let mut codes = [0_u32; 32];
-            let (scale, high) = block_words(format, row, block, &mut codes[..vectors * 4]);
-            for v in 0..vectors {
-                let to = ((at * vectors + v) * group_rows + lane) * 4;
-                out.codes[to..to + 4].copy_from_slice(&codes[v * 4..v * 4 + 4]);
-            }
-            if has_scales(format) {
-                out.scales[at * group_rows + lane] = scale;
-            }
-            if has_high(format) {
-                out.high[at * group_rows + lane] = high;
+        place.row = r;
+        for block in (0..place.blocks).step_by(step) {
+            match place.layout.scales {
+                Scales::None => float_words(format, row, block, &place, out),
+                Scales::Block => block_words(format, row, block, &place, out),
+                Scales::Super => super_words(format, row, block, &place, out),
             }
         }
     }
     Ok(())
 }
 
-/// Words of one block of a row: codes into `codes`; returns scale and fifth bits.
-///
-/// 4-bit codes: byte b of word j holds weight 8j + b in its low half and 8j + 4 + b in its high half, so that
-/// `w & 0x0f0f0f0f` and `w >> 4 & 0x0f0f0f0f` are four consecutive weights each. 8-bit codes: byte b of word j is weight 4j + b.
-fn block_words(format: BlockFormat, row: &[u8], block: usize, codes: &mut [u32]) -> (u32, u32) {
+/// Where words of a row lie in the planes.
+struct Place {
+    layout: Layout,
+    /// Blocks in a row.
+    blocks: usize,
+    row: usize,
+}
+
+impl Place {
+    /// Index of word `word` of a run of `words` in a plane that has one run a block (or whatever `unit` counts).
+    fn at(&self, units: usize, unit: usize, words: usize, word: usize) -> usize {
+        let group_rows = GROUP_ROWS as usize;
+        ((self.row / group_rows * units + unit) * words + word) * group_rows + self.row % group_rows
+    }
+
+    fn code(&self, block: usize, word: usize) -> usize {
+        let words = self.layout.code_words as usize;
+        // A vec4 holds the words of this many blocks.
+        let shared = (4 / words).max(1);
+        let word = block % shared * words + word;
+        self.at(self.blocks / shared, block / shared, words.div_ceil(4), word / 4) * 4 + word % 4
+    }
+
+    fn high(&self, block: usize, word: usize) -> usize {
+        self.at(self.blocks, block, self.layout.high_words as usize, word)
+    }
+
+    fn scale(&self, block: usize) -> usize {
+        self.at(self.blocks, block, 1, 0)
+    }
+
+    /// Word `word` of the super-block that holds `block`.
+    fn super_scale(&self, block: usize, word: usize) -> usize {
+        let each = SUPER_BLOCKS as usize;
+        self.at(self.blocks / each, block / each, SUPER_WORDS as usize, word)
+    }
+}
+
+fn float_words(format: BlockFormat, row: &[u8], block: usize, place: &Place, out: &mut Planes) {
+    let size = usize::try_from(format.block_bytes()).expect("small");
+    let start = block * 32 * size;
+    let bytes = &row[start..row.len().min(start + 32 * size)];
+    for (i, chunk) in bytes.chunks(4).enumerate() {
+        let mut four = [0; 4];
+        four[..chunk.len()].copy_from_slice(chunk);
+        out.codes[place.code(block, i)] = u32::from_le_bytes(four);
+    }
+}
+
+/// Where in its word code `k` of `bits` bits lies: (word, shift).
+const fn code_place(bits: usize, k: usize) -> (usize, usize) {
+    let a_word = 32 / bits;
+    (k / a_word, 8 * (k % 4) + bits * (k % a_word / 4))
+}
+
+fn block_words(format: BlockFormat, row: &[u8], block: usize, place: &Place, out: &mut Planes) {
     let word = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
-    let half = |b: &[u8]| u32::from(u16::from_le_bytes([b[0], b[1]]));
-    let nibbles = |qs: &[u8], codes: &mut [u32]| {
+    let size = usize::try_from(format.block_bytes()).expect("small");
+    let b = &row[block * size..(block + 1) * size];
+    // Where fifth bits and codes begin.
+    let (high, codes) = match format {
+        BlockFormat::Q5_0 => (2, 6),
+        BlockFormat::Q5_1 => (4, 8),
+        BlockFormat::Q4_1 => (0, 4),
+        _ => (0, 2),
+    };
+    if format == BlockFormat::Q8_0 {
+        for (i, q) in b[2..].chunks_exact(4).enumerate() {
+            out.codes[place.code(block, i)] = word(q);
+        }
+    } else {
+        let qs = &b[codes..];
         for k in 0..32 {
             let q = u32::from(if k < 16 { qs[k] & 15 } else { qs[k - 16] >> 4 });
-            codes[k / 8] |= q << (8 * (k % 4) + 4 * (k / 4 % 2));
+            let (at, shift) = code_place(4, k);
+            out.codes[place.code(block, at)] |= q << shift;
         }
-    };
+    }
+    out.scales[place.scale(block)] = if format.has_minimum() { word(b) } else { word(b) & 0xffff };
+    if place.layout.high_words > 0 {
+        out.high[place.high(block, 0)] = word(&b[high..]);
+    }
+}
+
+/// All blocks of the super-block that begins with `block`.
+fn super_words(format: BlockFormat, row: &[u8], block: usize, place: &Place, out: &mut Planes) {
     let size = usize::try_from(format.block_bytes()).expect("small");
-    match format {
-        BlockFormat::F32 | BlockFormat::F16 | BlockFormat::Bf16 => {
-            let start = block * 32 * size;
-            let bytes = &row[start..row.len().min(start + 32 * size)];
-            for (i, chunk) in bytes.chunks(4).enumerate() {
-                let mut four = [0; 4];
-                four[..chunk.len()].copy_from_slice(chunk);
-                codes[i] = u32::from_le_bytes(four);
-            }
-            (0, 0)
+    let from = block / SUPER_BLOCKS as usize * size;
+    let parsed = SuperBlock::parse(format, &row[from..from + size]);
+    let Layout { code_words, high_words, .. } = place.layout;
+    // Of a code: bits that lie in the plane of codes, and bits above them.
+    let (low_bits, high_bits) = (code_words as usize, high_words as usize);
+    for (k, &code) in parsed.codes.iter().enumerate() {
+        let (block, k, code) = (block + k / 32, k % 32, u32::from(code));
+        let (at, shift) = code_place(low_bits, k);
+        out.codes[place.code(block, at)] |= (code & ((1 << low_bits) - 1)) << shift;
+        if high_bits > 0 {
+            let (at, shift) = if high_bits == 1 { (0, k) } else { code_place(high_bits, k) };
+            out.high[place.high(block, at)] |= code >> low_bits << shift;
         }
-        _ => {
-            let b = &row[block * size..(block + 1) * size];
-            match format {
-                BlockFormat::Q4_0 => nibbles(&b[2..], codes),
-                BlockFormat::Q4_1 => nibbles(&b[4..], codes),
-                BlockFormat::Q5_0 => nibbles(&b[6..], codes),
-                BlockFormat::Q5_1 => nibbles(&b[8..], codes),
-                _ => codes.iter_mut().zip(b[2..].chunks_exact(4)).for_each(|(c, q)| *c = word(q)),
-            }
-            let scale = if has_minimum(format) { word(b) } else { half(b) };
-            let high = match format {
-                BlockFormat::Q5_0 => word(&b[2..]),
-                BlockFormat::Q5_1 => word(&b[4..]),
-                _ => 0,
-            };
-            (scale, high)
-        }
+    }
+    out.scales[place.super_scale(block, 0)] = u32::from(parsed.d) | u32::from(parsed.dmin) << 16;
+    for i in 0..SUPER_BLOCKS as usize {
+        let scale = |part: usize| u32::from(parsed.scales[part].cast_unsigned());
+        let minimum = |part: usize| u32::from(parsed.minima[part]);
+        let bits = match (parts(format), format.has_minimum()) {
+            (1, _) => scale(i) | minimum(i) << 8,
+            (_, false) => scale(2 * i) | scale(2 * i + 1) << 8,
+            (_, true) => scale(2 * i) | minimum(2 * i) << 4 | scale(2 * i + 1) << 8 | minimum(2 * i + 1) << 12,
+        };
+        out.scales[place.super_scale(block, 1 + i / 2)] |= bits << (16 * (i % 2));
     }
 }
 
@@ -199,38 +317,81 @@ pub(super) struct TwinPlanes<'a> {
     pub codes: &'a [u32],
     /// Plane of scales.
     pub scales: &'a [u32],
-    /// Plane of fifth bits.
+    /// Plane of high bits.
     pub high: &'a [u32],
 }
 
+/// A block as the twin reads it.
+pub(super) struct TwinBlock {
+    /// Codes before scaling; of float formats the weights themselves.
+    pub codes: [f32; 32],
+    /// What the first and the last 16 codes are multiplied with; 1 for float formats.
+    pub d: [f32; 2],
+    /// What is added to them then.
+    pub m: [f32; 2],
+}
+
 impl TwinPlanes<'_> {
-    /// The codes of one block as floats before scaling, and its (d, m). Float formats: the weights themselves and (1, 0).
-    pub(super) fn block(&self, row: usize, block: usize, out: &mut [f32; 32]) -> (f32, f32) {
-        let (group_rows, vectors) = (GROUP_ROWS as usize, code_vectors(self.format) as usize);
-        let at = row / group_rows * self.blocks + block;
-        let lane = row % group_rows;
-        let word = |i: usize| self.codes[((at * vectors + i / 4) * group_rows + lane) * 4 + i % 4];
-        let f16 = |bits: u32| half::f16::from_bits(u16::try_from(bits & 0xffff).expect("16 bits")).to_f32();
-        for (k, o) in out.iter_mut().enumerate() {
-            let nibble = || word(k / 8) >> (8 * (k % 4) + 4 * (k / 4 % 2)) & 15;
-            let fifth = || self.high[at * group_rows + lane] >> k << 4 & 16;
-            #[allow(clippy::cast_precision_loss, reason = "codes are below 256")]
-            let code = |q: u32, zero: f32| q as f32 - zero;
-            *o = match self.format {
-                BlockFormat::F32 => f32::from_bits(word(k)),
-                BlockFormat::F16 => f16(word(k / 2) >> (16 * (k % 2))),
-                BlockFormat::Bf16 => f32::from_bits(word(k / 2) >> (16 * (k % 2)) << 16),
-                BlockFormat::Q4_0 => code(nibble(), 8.0),
-                BlockFormat::Q4_1 => code(nibble(), 0.0),
-                BlockFormat::Q5_0 => code(nibble() | fifth(), 16.0),
-                BlockFormat::Q5_1 => code(nibble() | fifth(), 0.0),
-                BlockFormat::Q8_0 => f32::from(word(k / 4).to_le_bytes()[k % 4].cast_signed()),
-            };
-        }
-        if !has_scales(self.format) {
-            return (1.0, 0.0);
-        }
-        let scale = self.scales[at * group_rows + lane];
-        (f16(scale), if has_minimum(self.format) { f16(scale >> 16) } else { 0.0 })
+    /// One block of a row.
+    pub(super) fn block(&self, row: usize, block: usize) -> TwinBlock {
+        let place = Place { layout: layout(self.format), blocks: self.blocks, row };
+        let word = |i: usize| self.codes[place.code(block, i)];
+        let high = |i: usize| self.high[place.high(block, i)];
+        let low = |k: usize| {
+            let bits = place.layout.code_words as usize;
+            let (at, shift) = code_place(bits, k);
+            word(at) >> shift & ((1 << bits) - 1)
+        };
+        let one_high = |k: usize| high(0) >> k & 1;
+        let two_high = |k: usize| {
+            let (at, shift) = code_place(2, k);
+            high(at) >> shift & 3
+        };
+        #[allow(clippy::cast_precision_loss, reason = "codes are below 256")]
+        let code = |q: u32, zero: f32| q as f32 - zero;
+        let codes = std::array::from_fn(|k| match self.format {
+            BlockFormat::F32 => f32::from_bits(word(k)),
+            BlockFormat::F16 => f16(word(k / 2) >> (16 * (k % 2))),
+            BlockFormat::Bf16 => f32::from_bits(word(k / 2) >> (16 * (k % 2)) << 16),
+            BlockFormat::Q4_0 => code(low(k), 8.0),
+            BlockFormat::Q4_1 | BlockFormat::Q2K | BlockFormat::Q4K => code(low(k), 0.0),
+            BlockFormat::Q5_0 => code(low(k) | one_high(k) << 4, 16.0),
+            BlockFormat::Q5_1 | BlockFormat::Q5K => code(low(k) | one_high(k) << 4, 0.0),
+            BlockFormat::Q8_0 => f32::from(low(k).to_le_bytes()[0].cast_signed()),
+            BlockFormat::Iq4Nl => f32::from(IQ4_NL_VALUES[low(k) as usize]),
+            BlockFormat::Q3K => code(low(k) | one_high(k) << 2, 4.0),
+            BlockFormat::Q6K => code(low(k) | two_high(k) << 4, 32.0),
+        });
+        let (d, m) = self.scales(&place, block);
+        TwinBlock { codes, d, m }
     }
+
+    /// Scales and minima of the halves of a block.
+    fn scales(&self, place: &Place, block: usize) -> ([f32; 2], [f32; 2]) {
+        match place.layout.scales {
+            Scales::None => ([1.0; 2], [0.0; 2]),
+            Scales::Block => {
+                let word = self.scales[place.scale(block)];
+                ([f16(word); 2], [if self.format.has_minimum() { f16(word >> 16) } else { 0.0 }; 2])
+            }
+            Scales::Super => {
+                let both = self.scales[place.super_scale(block, 0)];
+                let (d, dmin) = (f16(both), f16(both >> 16));
+                let in_super = block % SUPER_BLOCKS as usize;
+                let bits = self.scales[place.super_scale(block, 1 + in_super / 2)] >> (16 * (in_super % 2));
+                let [low, high, ..] = bits.to_le_bytes();
+                let of = |scale: u8, minimum: u8| (d * f32::from(scale), -(dmin * f32::from(minimum)));
+                let halves = match (parts(self.format), self.format.has_minimum()) {
+                    (1, _) => [of(low, high); 2],
+                    (_, true) => [low, high].map(|byte| of(byte & 15, byte >> 4)),
+                    (_, false) => [low, high].map(|byte| (d * f32::from(byte.cast_signed()), 0.0)),
+                };
+                (halves.map(|half| half.0), halves.map(|half| half.1))
+            }
+        }
+    }
+}
+
+fn f16(bits: u32) -> f32 {
+    half::f16::from_bits(u16::try_from(bits & 0xffff).expect("16 bits")).to_f32()
 }

@@ -1,7 +1,7 @@
 //! Activations times a packed weight matrix, dequantised on the way: GEMV for few rows, GEMM tiles for many.
 
 use super::gate_act::{self, Activation};
-use super::layout::{self, Packed, TwinPlanes};
+use super::layout::{self, Packed, Scales, TwinPlanes};
 use super::plan::Plan;
 use super::{Access, Exchange, Kernel, Spec, Tape, Tier, floats, params_struct, rms_norm};
 use crate::format::block::BlockFormat;
@@ -94,11 +94,23 @@ params_struct! {
     }
 }
 
-/// Blocks in one K slice of the canonical order: a constant of K alone.
+/// Blocks in one K slice of the canonical order: a constant of K and the format. Super-blocks are never cut.
 #[must_use]
-pub const fn slice_blocks(blocks: u32) -> u32 {
+pub const fn slice_blocks(format: BlockFormat, blocks: u32) -> u32 {
     let even = blocks.div_ceil(SLICES_MAX);
-    if even > SLICE_BLOCKS_MIN { even } else { SLICE_BLOCKS_MIN }
+    let least = if even > SLICE_BLOCKS_MIN { even } else { SLICE_BLOCKS_MIN };
+    let whole = match layout::layout(format).scales {
+        Scales::Super => layout::SUPER_BLOCKS,
+        Scales::Block | Scales::None => 1,
+    };
+    least.next_multiple_of(whole)
+}
+
+/// Multiplications and additions of a launch.
+pub(super) fn flops(shape: Shape, params: &[u8]) -> u64 {
+    let p = Params::read(params);
+    let columns = u64::from(p.columns) * if shape.gated { 2 } else { 1 };
+    2 * u64::from(p.rows) * columns * u64::from(p.blocks * BLOCK_WEIGHTS)
 }
 
 /// Records the launch.
@@ -150,7 +162,7 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
         rows: args.rows,
         columns,
         blocks,
-        slice_blocks: slice_blocks(blocks),
+        slice_blocks: slice_blocks(weights.format, blocks),
         x_stride_vectors: args.x_stride / 4,
         out_stride: args.out_stride,
         out_column: args.out_column,
@@ -233,9 +245,7 @@ pub(super) fn spec(shape: Shape) -> Spec {
         ),
         shader: "matmul",
         constants: minijinja::context! {
-            format => format.name(), rows, cols, lanes, slices, exchange => exchange_name, long, gated, normed,
-            vectors => layout::code_vectors(format), has_scales => layout::has_scales(format),
-            has_minimum => layout::has_minimum(format), has_high => layout::has_high(format),
+            rows, cols, lanes, slices, exchange => exchange_name, long, gated, normed, ..layout::constants(format)
         },
         bindings: if normed { &BINDINGS } else { &BINDINGS[..6] },
         params_bytes: Params::BYTES,
@@ -339,7 +349,7 @@ fn twin_columns(
     bias: &[f32],
     range: std::ops::Range<usize>,
 ) -> Vec<f32> {
-    let (rows, width, scaled) = (p.rows as usize, range.len(), layout::has_scales(planes.format));
+    let (rows, width, format) = (p.rows as usize, range.len(), planes.format);
     let mut out = vec![0.0_f32; rows * width];
     let mut slices = vec![[0.0_f32; TWIN_COLUMNS]; rows];
     for first in range.clone().step_by(TWIN_COLUMNS) {
@@ -347,18 +357,25 @@ fn twin_columns(
         let live = TWIN_COLUMNS.min(range.end - first);
         for block in 0..planes.blocks {
             let mut codes = [[0.0_f32; TWIN_COLUMNS]; 32];
-            let (mut d, mut m) = ([0.0_f32; TWIN_COLUMNS], [0.0_f32; TWIN_COLUMNS]);
+            let (mut d, mut m) = ([[0.0_f32; TWIN_COLUMNS]; 2], [[0.0_f32; TWIN_COLUMNS]; 2]);
             for c in 0..live {
-                let mut column = [0.0; 32];
-                (d[c], m[c]) = planes.block(first + c, block, &mut column);
-                column.iter().zip(&mut codes).for_each(|(code, row)| row[c] = *code);
+                let column = planes.block(first + c, block);
+                column.codes.iter().zip(&mut codes).for_each(|(code, row)| row[c] = *code);
+                for part in 0..2 {
+                    (d[part][c], m[part][c]) = (column.d[part], column.m[part]);
+                }
             }
             if (block as u32).is_multiple_of(p.slice_blocks) {
                 slices.fill([0.0; TWIN_COLUMNS]);
             }
             for (row, slice) in slices.iter_mut().enumerate() {
                 let at = row * p.x_stride_vectors as usize * 4 + block * 32;
-                twin_block(&x[at..at + 32], &codes, &d, &m, scaled, layout::has_minimum(planes.format), slice);
+                let parts = layout::parts(format).max(1) as usize;
+                let weights = 32 / parts;
+                for part in 0..parts {
+                    let run = part * weights..(part + 1) * weights;
+                    twin_part(&x[at..at + 32][run.clone()], &codes[run], &d[part], &m[part], format, slice);
+                }
             }
             if (block as u32 + 1).is_multiple_of(p.slice_blocks) || block + 1 == planes.blocks {
                 totals.iter_mut().zip(&slices).for_each(|(t, s)| t.iter_mut().zip(s).for_each(|(t, s)| *t += s));
@@ -374,32 +391,32 @@ fn twin_columns(
     out
 }
 
-fn twin_block(
+/// Codes that share a scale, into the slice.
+fn twin_part(
     x: &[f32],
-    codes: &[[f32; TWIN_COLUMNS]; 32],
+    codes: &[[f32; TWIN_COLUMNS]],
     d: &[f32; TWIN_COLUMNS],
     m: &[f32; TWIN_COLUMNS],
-    scaled: bool,
-    minimum: bool,
+    format: BlockFormat,
     slice: &mut [f32; TWIN_COLUMNS],
 ) {
-    let mut sum = if scaled { [0.0; TWIN_COLUMNS] } else { *slice };
+    let mut sum = if format.has_scales() { [0.0; TWIN_COLUMNS] } else { *slice };
     for (x, codes) in x.iter().zip(codes) {
         for c in 0..TWIN_COLUMNS {
             sum[c] += codes[c] * x;
         }
     }
-    if !scaled {
+    if !format.has_scales() {
         *slice = sum;
         return;
     }
     let mut x_sum = 0.0;
-    if minimum {
+    if format.has_minimum() {
         x.chunks_exact(4).for_each(|v| x_sum += ((v[0] + v[1]) + v[2]) + v[3]);
     }
     for c in 0..TWIN_COLUMNS {
         slice[c] += sum[c] * d[c];
-        if minimum {
+        if format.has_minimum() {
             slice[c] += x_sum * m[c];
         }
     }

@@ -10,6 +10,7 @@ pub mod gate_act;
 pub mod layout;
 pub mod matmul;
 pub mod plan;
+pub mod probe;
 pub mod program;
 pub mod rms_norm;
 pub mod rope_kv;
@@ -246,6 +247,15 @@ impl Kernel {
     pub fn wgsl(self) -> String {
         let spec = self.spec();
         template::render(spec.shader, &spec.constants)
+    }
+
+    /// Multiplications and additions of a launch with these params, where they are counted.
+    #[must_use]
+    pub fn flops(self, params: &[u8]) -> Option<u64> {
+        match self {
+            Self::Matmul(shape) => Some(matmul::flops(shape, params)),
+            _ => None,
+        }
     }
 
     /// Plays one launch on the CPU. `mem[i]` holds the words of binding `i + 1`; params are the bytes of binding 0.

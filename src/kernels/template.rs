@@ -17,6 +17,8 @@ const SOURCES: &[(&str, &str)] = &[
     ("embed", include_str!("../../shaders/embed.wgsl")),
     ("gate_act", include_str!("../../shaders/gate_act.wgsl")),
     ("matmul", include_str!("../../shaders/matmul.wgsl")),
+    ("probe_copy", include_str!("../../shaders/probe_copy.wgsl")),
+    ("probe_math", include_str!("../../shaders/probe_math.wgsl")),
     ("rms_norm", include_str!("../../shaders/rms_norm.wgsl")),
     ("rope_kv", include_str!("../../shaders/rope_kv.wgsl")),
     ("shared/act", include_str!("../../shaders/shared/act.wgsl")),

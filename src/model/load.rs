@@ -6,7 +6,7 @@ use super::decoder::{Head, Layer, Linear, Part};
 use super::rope::Rope;
 use super::weights::{LayerPlan, LinearPlan, PartPlan, TensorIndex, WeightPlan};
 use crate::error::{Error, Result};
-use crate::format::block::BlockFormat;
+use crate::format::quantize;
 use crate::format::table::{Tensor, TensorTable};
 use crate::kernels::Kernel;
 use crate::kernels::layout::{self, Packed, Planes};
@@ -23,6 +23,9 @@ pub(super) struct Loader<'a> {
     done: u64,
     total: u64,
     bytes: Vec<u8>,
+    /// Of a tensor that is quantized on the way: its weights, and their blocks.
+    floats: Vec<f32>,
+    blocks: Vec<u8>,
     planes: Planes,
 }
 
@@ -36,7 +39,8 @@ impl<'a> Loader<'a> {
         let total = plan.used.iter().map(|&i| table.tensors[i].bytes).sum();
         let unused = player.create_buffer("unused", 256)?;
         progress(0, total)?;
-        Ok(Self { table, player, progress, unused, done: 0, total, bytes: Vec::new(), planes: Planes::default() })
+        let (bytes, floats, blocks) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { table, player, progress, unused, done: 0, total, bytes, floats, blocks, planes: Planes::default() })
     }
 
     /// Embedding, and head where it is not the embedding.
@@ -127,7 +131,16 @@ impl<'a> Loader<'a> {
         assert!(to.is_multiple_of(GROUP_ROWS), "row {to} of a part does not start a group");
         self.table.read_rows(tensor, first.into(), rows.into(), &mut self.bytes)?;
         self.finite(tensor)?;
-        layout::pack(packed.format, rows, packed.k, &self.bytes, &mut self.planes)?;
+        let stored = match packed.format == tensor.format {
+            true => &self.bytes,
+            false => {
+                self.floats.resize(rows as usize * packed.k as usize, 0.0);
+                tensor.format.decode(&self.bytes, &mut self.floats)?;
+                quantize::encode(packed.format, &self.floats, &mut self.blocks);
+                &self.blocks
+            }
+        };
+        layout::pack(packed.format, rows, packed.k, stored, &mut self.planes)?;
         let before = layout::plane_bytes(packed.format, to, packed.k);
         let planes = [
             (packed.codes, before.codes, &self.planes.codes),
@@ -181,69 +194,15 @@ impl<'a> Loader<'a> {
     }
 
     fn finite(&self, tensor: &Tensor) -> Result<()> {
-        if is_finite(tensor.format, &self.bytes) {
+        if tensor.format.is_finite(&self.bytes) {
             return Ok(());
         }
-        let expected = if layout::has_scales(tensor.format) { "finite scales" } else { "finite numbers" };
+        let expected = if tensor.format.has_scales() { "finite scales" } else { "finite numbers" };
         Err(Error::format("tensor values", expected, "NaN or infinity", self.table.place(tensor)))
     }
 
     fn count(&mut self, bytes: u64) -> Result<()> {
         self.done += bytes;
         (self.progress)(self.done.min(self.total), self.total)
-    }
-}
-
-/// Whether all weights of whole blocks are finite: of block formats the scales decide.
-fn is_finite(format: BlockFormat, bytes: &[u8]) -> bool {
-    // Branch-free over a run, so that the scan vectorises.
-    let halves = |mask: u16, bytes: &[u8]| {
-        bytes.chunks_exact(2).fold(true, |ok, b| ok & (u16::from_le_bytes([b[0], b[1]]) & mask != mask))
-    };
-    let block = usize::try_from(format.block_bytes()).expect("a block is small");
-    match format {
-        BlockFormat::F32 => {
-            let ok = |b: &[u8]| u16::from_le_bytes([b[2], b[3]]) & 0x7f80 != 0x7f80;
-            bytes.chunks_exact(4).fold(true, |all, b| all & ok(b))
-        }
-        BlockFormat::Bf16 => halves(0x7f80, bytes),
-        BlockFormat::F16 => halves(0x7c00, bytes),
-        BlockFormat::Q4_1 | BlockFormat::Q5_1 => bytes.chunks_exact(block).all(|b| halves(0x7c00, &b[..4])),
-        BlockFormat::Q4_0 | BlockFormat::Q5_0 | BlockFormat::Q8_0 => {
-            bytes.chunks_exact(block).all(|b| halves(0x7c00, &b[..2]))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scan_finds_what_decode_shows() {
-        for format in BlockFormat::ALL {
-            let weights = 64;
-            let size = usize::try_from(format.row_bytes(weights).unwrap()).unwrap();
-            let mut bytes = vec![0x11_u8; size];
-            assert!(is_finite(format, &bytes), "{}", format.name());
-            // the second block's first number becomes infinite, then its second where that is a minimum
-            let second = size / 2;
-            let wide = if format == BlockFormat::F32 { 4 } else { 2 };
-            let infinity: &[u8] = match format {
-                BlockFormat::F32 => &[0, 0, 0x80, 0xff],
-                BlockFormat::Bf16 => &[0x80, 0x7f],
-                _ => &[0, 0x7c],
-            };
-            bytes[second..second + wide].copy_from_slice(infinity);
-            let mut out = [0.0; 64];
-            format.decode(&bytes, &mut out).unwrap();
-            assert!(out.iter().any(|w| !w.is_finite()), "{}", format.name());
-            assert!(!is_finite(format, &bytes), "{}", format.name());
-            bytes[second..second + wide].fill(0x11);
-            if layout::has_minimum(format) {
-                bytes[second + 2..second + 4].copy_from_slice(&[1, 0x7e]);
-                assert!(!is_finite(format, &bytes), "{}", format.name());
-            }
-        }
     }
 }

@@ -28,6 +28,7 @@ mod weights;
 
 use crate::error::{Error, Result};
 use crate::format::model_files::ModelFiles;
+use crate::format::quantize::Quantize;
 use crate::kernels::plan::Plan;
 use crate::kernels::{Kernel, KvType, Row, Tape, Tile, attn, sample};
 use crate::limits;
@@ -36,6 +37,7 @@ use batch::Batch;
 use config::Config;
 use decoder::{Head, Layer, Work};
 use facts::Facts;
+pub use facts::TokenWork;
 use load::Loader;
 pub use outline::Outline;
 pub use serving::{Sample, ServingRows};
@@ -58,6 +60,8 @@ pub struct LoadOptions {
     pub kv_bytes: Option<u64>,
     /// Rows of a step that may yield tokens by [`Model::record_serving`]; 0 for [`Model::record`] alone.
     pub sampled_rows: u32,
+    /// What float matrices become on the way to the device.
+    pub quantize: Option<Quantize>,
 }
 
 impl Default for LoadOptions {
@@ -69,6 +73,7 @@ impl Default for LoadOptions {
             kv: KvType::F16,
             kv_bytes: None,
             sampled_rows: 0,
+            quantize: None,
         }
     }
 }
@@ -117,6 +122,8 @@ pub struct Answer {
 pub struct Needs {
     /// Bytes of packed weights.
     pub weight_bytes: u64,
+    /// Bytes of the same tensors in the file.
+    pub file_bytes: u64,
     /// Bytes of the KV pool.
     pub kv_bytes: u64,
     /// Bytes of activations, tables and logits.
@@ -156,7 +163,7 @@ impl Blueprint {
     fn new(files: &ModelFiles, player: &dyn Player<Kernel>, options: &LoadOptions) -> Result<Self> {
         let binding_bytes = player.binding_bytes_max();
         let config = Config::read(files)?;
-        let weights = WeightPlan::new(&config, &files.table, binding_bytes)?;
+        let weights = WeightPlan::new(&config, &files.table, binding_bytes, options.quantize)?;
         let pool = Pool::new(&config, options, binding_bytes)?;
         let sizes = Sizes::new(&config, weights.vocab, options, pool.context, binding_bytes)?;
         Ok(Self { config, weights, pool, sizes })
@@ -175,6 +182,7 @@ impl Model {
         let ropes: u64 = rope_tables.map(|rope| u64::from(rope.rotary_dim) * 4 * u64::from(pool.context)).sum();
         Ok(Needs {
             weight_bytes: weights.linears().map(weights::LinearPlan::bytes).sum(),
+            file_bytes: weights.used.iter().map(|&i| files.table.tensors[i].bytes).sum(),
             kv_bytes: pool.buffer_bytes() * 2 * u64::from(config.layers),
             work_bytes: work + ropes,
             context_tokens: pool.context,
@@ -195,7 +203,7 @@ impl Model {
         progress: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<Self> {
         let Blueprint { config, weights, pool, sizes } = Blueprint::new(files, player, options)?;
-        let facts = Facts::new(&config, &weights, &files.table);
+        let facts = Facts::new(&config, &weights, &files.table, options.quantize, options.kv);
         let mut loader = Loader::new(&files.table, &weights, player, progress)?;
         let head = loader.head(&config, &weights)?;
         let layers = weights.layers.iter().map(|layer| loader.layer(&config, layer));
@@ -339,10 +347,10 @@ impl Model {
         self.facts.params
     }
 
-    /// Bytes of weights that one decode step reads, and floating-point operations of one token without attention: for rooflines.
+    /// What a token takes: for rooflines.
     #[must_use]
-    pub const fn decode_bytes_and_flops(&self) -> (u64, u64) {
-        (self.facts.decode_bytes, self.facts.decode_flops)
+    pub const fn work(&self) -> TokenWork {
+        self.facts.work
     }
 
     /// Table and rotating elements of a layer.

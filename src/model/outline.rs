@@ -23,7 +23,7 @@ impl Outline {
     /// An unknown architecture, a tensor that is missing or of the wrong shape, numbers that make no sense.
     pub fn read(files: &ModelFiles) -> Result<Self> {
         let config = Config::read(files)?;
-        let vocab = WeightPlan::new(&config, &files.table, BASE_BINDING_BYTES)?.vocab;
+        let vocab = WeightPlan::new(&config, &files.table, BASE_BINDING_BYTES, None)?.vocab;
         Ok(Self { vocab, context_tokens: config.context })
     }
 }

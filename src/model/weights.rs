@@ -13,6 +13,7 @@
 use super::config::{BiasRule, Config};
 use crate::error::{Error, Result};
 use crate::format::block::BlockFormat;
+use crate::format::quantize::{Quantize, Use};
 use crate::format::table::TensorTable;
 use crate::kernels::layout;
 use crate::limits;
@@ -77,19 +78,24 @@ pub(super) struct WeightPlan {
 }
 
 impl WeightPlan {
-    /// Finds and checks every tensor of the model; `binding_bytes` bounds the planes.
+    /// Finds and checks every tensor of the model; `binding_bytes` bounds the planes, `quantize` says what float matrices become.
     ///
     /// # Errors
     /// A tensor that is missing, of the wrong shape or format, or that the architecture does not know.
-    pub(super) fn new(config: &Config, table: &TensorTable, binding_bytes: u64) -> Result<Self> {
-        let mut finder = Finder::new(config, table, binding_bytes)?;
+    pub(super) fn new(
+        config: &Config,
+        table: &TensorTable,
+        binding_bytes: u64,
+        quantize: Option<Quantize>,
+    ) -> Result<Self> {
+        let mut finder = Finder::new(config, table, binding_bytes, quantize)?;
         let (names, hidden) = (&config.names, config.hidden);
         let embed_name = format!("{}{}", finder.prefix, names.embed);
         let vocab = match config.vocab {
             Some(vocab) => vocab,
             None => finder.rows_of(&embed_name)?,
         };
-        let embed = finder.linear("embed", &[(embed_name, vocab)], hidden, BiasRule::Absent)?;
+        let embed = finder.vocabulary("embed", embed_name, vocab, hidden)?;
         let output_norm = finder.vector(&format!("{}{}", finder.prefix, names.output_norm), hidden)?;
         let heads: Vec<_> = names.head_prefixes.iter().map(|prefix| format!("{prefix}{}", names.head)).collect();
         let found = heads.iter().find(|name| table.get(name).is_some());
@@ -97,7 +103,7 @@ impl WeightPlan {
             (Some(true), _) | (None, None) => None,
             (Some(false) | None, found) => {
                 let name = found.unwrap_or(&heads[0]).clone();
-                Some(finder.linear("head", &[(name, vocab)], hidden, BiasRule::Absent)?)
+                Some(finder.vocabulary("head", name, vocab, hidden)?)
             }
         };
         let layers = (0..config.layers).map(|i| finder.layer(config, i)).collect::<Result<_>>()?;
@@ -131,17 +137,19 @@ struct Finder<'a> {
     table: &'a TensorTable,
     file: &'a str,
     binding_bytes: u64,
+    quantize: Option<Quantize>,
     prefix: &'static str,
     used: Vec<bool>,
 }
 
 impl<'a> Finder<'a> {
-    fn new(config: &'a Config, table: &'a TensorTable, binding_bytes: u64) -> Result<Self> {
+    fn new(config: &'a Config, table: &'a TensorTable, binding_bytes: u64, quantize: Option<Quantize>) -> Result<Self> {
         let names = &config.names;
         let has = |prefix: &&&str| table.get(&format!("{prefix}{}", names.embed)).is_some();
         let prefix = names.prefixes.iter().find(has).or(names.prefixes.first());
         let prefix = *prefix.expect("a row of ARCHS names at least one prefix");
-        Ok(Self { table, file: &config.file, binding_bytes, prefix, used: vec![false; table.tensors.len()] })
+        let used = vec![false; table.tensors.len()];
+        Ok(Self { table, file: &config.file, binding_bytes, quantize, prefix, used })
     }
 
     fn find(&mut self, name: &str, shape: &[u64]) -> Result<TensorIndex> {
@@ -161,7 +169,7 @@ impl<'a> Finder<'a> {
     fn vector(&mut self, name: &str, dim: u32) -> Result<TensorIndex> {
         let index = self.find(name, &[dim.into()])?;
         let tensor = &self.table.tensors[index];
-        if layout::has_scales(tensor.format) {
+        if tensor.format.has_scales() {
             let (expected, got) = ("f32, f16 or bf16", tensor.format.name());
             return Err(Error::format("tensor format", expected, got, self.table.place(tensor)));
         }
@@ -214,14 +222,32 @@ impl<'a> Finder<'a> {
         })
     }
 
-    /// A matrix of one or more tensors `(name, rows)` below each other. Names of layers come without `.weight`.
+    /// A row a token.
+    fn vocabulary(&mut self, label: &str, name: String, vocab: u32, k: u32) -> Result<LinearPlan> {
+        self.matrix(label, &[(name, vocab)], k, BiasRule::Absent, Use::Vocabulary)
+    }
+
+    /// A matrix of a layer, of one or more tensors `(name, rows)` below each other, names without `.weight`.
     fn linear(&mut self, label: &str, tensors: &[(String, u32)], k: u32, bias: BiasRule) -> Result<LinearPlan> {
+        self.matrix(label, tensors, k, bias, Use::Layer)
+    }
+
+    fn matrix(
+        &mut self,
+        label: &str,
+        tensors: &[(String, u32)],
+        k: u32,
+        bias: BiasRule,
+        of: Use,
+    ) -> Result<LinearPlan> {
         let mut runs = Vec::new();
         let mut biases = Vec::new();
         for (name, rows) in tensors {
             let stem = name.strip_suffix(".weight").unwrap_or(name);
             let tensor = self.find(&format!("{stem}.weight"), &[(*rows).into(), k.into()])?;
-            runs.push((self.table.tensors[tensor].format, Run { tensor, first_row: 0, rows: *rows }));
+            let stored = self.table.tensors[tensor].format;
+            let format = self.quantize.map_or(stored, |quantize| quantize.format(stored, k.into(), of));
+            runs.push((format, Run { tensor, first_row: 0, rows: *rows }));
             let bias_name = format!("{stem}.bias");
             let there = match bias {
                 BiasRule::Absent => false,

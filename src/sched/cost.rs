@@ -4,8 +4,9 @@ use crate::limits::PREFILL_TILE_TOKENS;
 
 /// The time of a step: `a + b · prefill tokens + c · decode rows + d · attended pairs`.
 ///
-/// All four are nanoseconds × 1024 (fixed point with 10 binary places). Prefill tokens are all rows of a step that holds a
-/// chunk, decode rows too, rounded up to tiles of [`PREFILL_TILE_TOKENS`]: matmuls take them together. A pair is a query and a
+/// All four are nanoseconds × 1024 (fixed point with 10 binary places). In a step that holds a chunk all rows are prefill tokens, those
+/// that decode too, rounded up to tiles of [`PREFILL_TILE_TOKENS`]: matmuls take them together. Only a step without a chunk has decode
+/// rows. A pair is a query and a
 /// key it attends to, so a row at position `p` has `p + 1` of them. The default is all zeros: nothing is known, and everything fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CostModel {
@@ -13,7 +14,7 @@ pub struct CostModel {
     pub a: u64,
     /// A prefill token.
     pub b: u64,
-    /// A decode row.
+    /// A decode row of a step without a chunk.
     pub c: u64,
     /// An attended pair.
     pub d: u64,
@@ -43,15 +44,19 @@ impl CostModel {
         self.c.saturating_add(self.d.saturating_mul(u64::from(position) + 1))
     }
 
-    /// What a chunk of `tokens` from position `from` adds to a step that holds `before`, in 1/1024 ns.
+    /// What a chunk of `tokens` from position `from` adds to a step that holds `before`, in 1/1024 ns; the first chunk turns the step's
+    /// decode rows into prefill tokens.
     #[must_use]
     pub fn chunk_units(&self, before: Before, from: u32, tokens: u32) -> u64 {
         let (from, count, tile) = (u64::from(from), u64::from(tokens), u64::from(PREFILL_TILE_TOKENS));
         let pairs = count * from + count * (count + 1) / 2;
         let rows = u64::from(before.rows);
-        let billed = if before.chunks { rows.next_multiple_of(tile) } else { 0 };
-        let tokens = (rows + count).next_multiple_of(tile) - billed;
-        self.b.saturating_mul(tokens).saturating_add(self.d.saturating_mul(pairs))
+        let billed = match before.chunks {
+            true => self.b.saturating_mul(rows.next_multiple_of(tile)),
+            false => self.c.saturating_mul(rows),
+        };
+        let tiles = self.b.saturating_mul((rows + count).next_multiple_of(tile));
+        tiles.saturating_sub(billed).saturating_add(self.d.saturating_mul(pairs))
     }
 
     /// The largest chunk from `from` that costs at most `units`: `tokens_max`, or one that fills the step's tiles, or 0.
@@ -105,5 +110,13 @@ mod tests {
         assert_eq!(tokens.chunk_units(none, 0, 9), 2 * 16);
         assert_eq!(tokens.chunk_units(Before { rows: 4, chunks: false }, 0, 4), 2 * 8);
         assert_eq!(tokens.chunk_units(Before { rows: 12, chunks: true }, 0, 4), 0, "the tile is there already");
+        let rows = CostModel { b: 2, c: 3, ..CostModel::default() };
+        assert_eq!(
+            rows.chunk_units(Before { rows: 4, chunks: false }, 0, 4),
+            2 * 8 - 3 * 4,
+            "four rows decode in the tile"
+        );
+        assert_eq!(rows.chunk_units(Before { rows: 8, chunks: false }, 0, 1), 2 * 16 - 3 * 8);
+        assert_eq!(CostModel { b: 1, c: 9, ..rows }.chunk_units(Before { rows: 8, chunks: false }, 0, 1), 0);
     }
 }

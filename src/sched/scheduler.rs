@@ -63,6 +63,10 @@ pub struct Scheduler {
     mutant: Option<Mutant>,
 }
 
+fn queue(policy: Policy) -> Queue {
+    Queue::new(matches!(policy, Policy::Slo | Policy::PrefillFirst))
+}
+
 impl Scheduler {
     /// An empty scheduler with all pages free.
     ///
@@ -92,7 +96,7 @@ impl Scheduler {
             cost: CostModel::default(),
             sequences: Slab::default(),
             index: BTreeMap::new(),
-            queue: Queue::new(matches!(config.policy, Policy::Slo | Policy::PrefillFirst)),
+            queue: queue(config.policy),
             tenants: Tenants::default(),
             pages: Pages::new(pages),
             prefix: PrefixIndex::new(mutant),
@@ -187,6 +191,16 @@ impl Scheduler {
     /// The cost model from the next step on.
     pub fn set_cost(&mut self, cost: CostModel) {
         self.cost = cost;
+    }
+
+    /// The policy from the next step on.
+    ///
+    /// # Panics
+    /// Unless the scheduler is idle: an order that requests wait in is not changed under them.
+    pub fn set_policy(&mut self, policy: Policy) {
+        assert!(self.idle(), "{} requests wait under another policy", self.index.len());
+        self.config.policy = policy;
+        self.queue = queue(policy);
     }
 
     /// The cost model in use.

@@ -10,8 +10,7 @@ use crate::sched::CostModel;
 
 const OP: &str = "cost model";
 
-/// A step lasts `(a + b · prefill tokens + c · decode rows + d · attended pairs) / 1024` nanoseconds, prefill tokens rounded up
-/// to tiles of 8, chunk by chunk.
+/// A step lasts `(a + b · prefill tokens + c · decode rows + d · attended pairs) / 1024` nanoseconds, as [`CostModel`] counts them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CostFile {
     /// Name of the model.
@@ -34,7 +33,7 @@ pub struct CostFile {
     pub a: u64,
     /// Of a prefill token.
     pub b: u64,
-    /// Of a decode row.
+    /// Of a decode row in a step without a chunk.
     pub c: u64,
     /// Of an attended pair.
     pub d: u64,

@@ -179,6 +179,62 @@ mod tests {
         assert_ne!(one[0], one[1]);
     }
 
+    /// Keeps what the engine expects of each step.
+    struct Told {
+        device: VirtualExecutor,
+        expected: std::rc::Rc<std::cell::RefCell<Vec<u64>>>,
+    }
+
+    impl Executor for Told {
+        fn expect(&mut self, nanos: u64) {
+            self.expected.borrow_mut().push(nanos);
+        }
+        fn submit(&mut self, rows: &[ServingRows<'_>]) -> Result<Ticket> {
+            self.device.submit(rows)
+        }
+        fn poll(&mut self, ticket: Ticket) -> Result<Option<StepOutput>> {
+            self.device.poll(ticket)
+        }
+        fn wait(&mut self, ticket: Ticket) -> Result<StepOutput> {
+            self.device.wait(ticket)
+        }
+    }
+
+    #[test]
+    fn an_engine_tells_its_executor_what_each_step_will_last() {
+        use crate::engine::request::Request;
+        use crate::engine::serving::{Engine, EngineConfig};
+        let (clock, device) = device();
+        let expected = std::rc::Rc::default();
+        let told = Told { device, expected: std::rc::Rc::clone(&expected) };
+        let sched = crate::sched::Config {
+            pages: 16,
+            slots: 1,
+            step_tokens: 64,
+            chunk_tokens: None,
+            context_tokens: 200,
+            queue_max: 4,
+            queue_tokens_max: 1000,
+            policy: crate::sched::Policy::Fcfs,
+            itl_slo_nanos: None,
+            prefix_caching: false,
+            logit_rows: 1,
+        };
+        let now = clock.clone();
+        let config = EngineConfig::new(sched, 100, [0; 32]);
+        let mut engine = Engine::with_clock(config, Box::new(told), Box::new(move || now.nanos()));
+        engine.submit(Request { prompt: vec![1, 2, 3], max_tokens: Some(60), ..Request::default() }).expect("fits");
+        while !engine.idle() {
+            engine.wait().expect("never fails");
+            while engine.next_output().is_some() {}
+        }
+        let expected = expected.borrow();
+        assert_eq!(expected.len(), 60, "a step a token");
+        // 1000 + 100 + a pair a key
+        let last = *expected.last().expect("steps");
+        assert!(last.abs_diff(1161) < 12, "{last}");
+    }
+
     #[test]
     fn a_device_without_cost_still_lets_time_pass() {
         let clock = VirtualClock::default();

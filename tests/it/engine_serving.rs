@@ -103,6 +103,7 @@ fn engine(files: &ModelFiles, mut player: Box<dyn Player<Kernel>>, plan: Plan, w
         kv: KvType::F16,
         kv_bytes: None,
         sampled_rows: way.slots,
+        quantize: None,
     };
     let model = Model::load(files, player.as_mut(), plan, &options, &mut |_, _| Ok(())).expect("a good model");
     let sched = sched::Config {

@@ -5,7 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use twostroke::format::block::BlockFormat;
 use twostroke::format::model_files::ModelFiles;
+use twostroke::format::quantize::{self, Quantize, Use};
 use twostroke::kernels::KvType;
 use twostroke::model::{LoadOptions, Want};
 
@@ -18,9 +20,9 @@ struct File {
 }
 
 #[derive(Deserialize)]
-struct Item {
+pub(crate) struct Item {
     prompt: String,
-    ids: Vec<u32>,
+    pub(crate) ids: Vec<u32>,
     nll: Vec<f64>,
     top_ids: Vec<u32>,
     top_logits: Vec<f32>,
@@ -29,14 +31,14 @@ struct Item {
 }
 
 /// DESIGN.md §6: logits of the golden's top 12, pooled nll, and the margin below which greedy may go another way.
-struct Tolerance {
-    logit: f32,
-    nll: f64,
-    margin: f32,
+pub(crate) struct Tolerance {
+    pub(crate) logit: f32,
+    pub(crate) nll: f64,
+    pub(crate) margin: f32,
 }
 
 /// f32 activations and KV: rounding alone gives 0.0001 to 0.0014.
-const F32: Tolerance = Tolerance { logit: 0.01, nll: 0.0005, margin: 0.02 };
+pub(crate) const F32: Tolerance = Tolerance { logit: 0.01, nll: 0.0005, margin: 0.02 };
 /// f32 activations, f16 KV: rounding of K and V gives 0.0085.
 const F16: Tolerance = Tolerance { logit: 0.05, nll: 0.002, margin: 0.1 };
 
@@ -58,7 +60,7 @@ const fn tolerance(kv: KvType) -> Tolerance {
     }
 }
 
-fn golden(name: &str) -> Vec<Item> {
+pub(crate) fn golden(name: &str) -> Vec<Item> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden").join(name);
     serde_json::from_slice::<File>(&std::fs::read(path).unwrap()).unwrap().items
 }
@@ -82,7 +84,7 @@ fn load<'a>(files: &ModelFiles, device: &'a mut Device, kv: KvType) -> Stepper<'
 }
 
 /// Every number of the items, free-running and teacher-forced.
-fn check(stepper: &mut Stepper<'_>, items: &[Item], tolerance: &Tolerance, label: &str) {
+pub(crate) fn check(stepper: &mut Stepper<'_>, items: &[Item], tolerance: &Tolerance, label: &str) {
     let (mut nll_sum, mut nll_count, mut worst) = (0.0, 0_u32, 0.0_f32);
     for item in items {
         let prompt = &item.prompt;
@@ -113,7 +115,7 @@ fn check(stepper: &mut Stepper<'_>, items: &[Item], tolerance: &Tolerance, label
 }
 
 /// Logits of the last position are the same bits however the prompt was cut, and when decoded one by one.
-fn check_chunks(stepper: &mut Stepper<'_>, ids: &[u32], label: &str) {
+pub(crate) fn check_chunks(stepper: &mut Stepper<'_>, ids: &[u32], label: &str) {
     let whole = stepper.feed(ids, usize::MAX, Want::LastLogits);
     for chunk in [1, 7, 16, 17, 64] {
         let chunked = stepper.feed(ids, chunk, Want::LastLogits);
@@ -134,7 +136,7 @@ fn f16_folder(gguf: &ModelFiles, shards: usize) -> (Option<tempfile::TempDir>, M
     (Some(folder), files)
 }
 
-fn longest(items: &[Item]) -> &[u32] {
+pub(crate) fn longest(items: &[Item]) -> &[u32] {
     &items.iter().max_by_key(|item| item.ids.len()).unwrap().ids
 }
 
@@ -198,4 +200,27 @@ fn draft_is_within_tolerance_on_software_drivers() {
         }
         check_chunks(&mut load(&files, device, KvType::F16), longest(&items), &format!("draft, {label}"));
     });
+}
+
+/// The folder's halves are what the GGUF's four bits, scales and minima decode to: quantized again, they are found.
+#[test]
+fn quantizing_the_f16_folder_to_int4_loses_nothing() {
+    let Some(path) = smollm2() else { return };
+    let gguf = ModelFiles::open(&path).unwrap();
+    let (_folder, files) = f16_folder(&gguf, 1);
+    let (mut bytes, mut blocks, mut lost, mut all) = (Vec::new(), Vec::new(), 0, 0);
+    for tensor in files.table.tensors.iter().filter(|tensor| tensor.name.contains("_proj")) {
+        files.table.read_rows(tensor, 0, tensor.rows(), &mut bytes).unwrap();
+        let mut floats = vec![0.0; bytes.len() / 2];
+        tensor.format.decode(&bytes, &mut floats).unwrap();
+        let to = Quantize::Int4.format(tensor.format, tensor.shape[1], Use::Layer);
+        assert_eq!(to, BlockFormat::Q4_1);
+        quantize::encode(to, &floats, &mut blocks);
+        let mut back = vec![0.0; floats.len()];
+        to.decode(&blocks, &mut back).unwrap();
+        lost += floats.iter().zip(&back).filter(|(w, back)| half::f16::from_f32(**back).to_f32() != **w).count();
+        all += floats.len();
+    }
+    assert!(all > 100_000_000, "{all} weights");
+    assert_eq!(lost, 0, "of {all} weights");
 }

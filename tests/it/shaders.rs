@@ -8,7 +8,9 @@ use std::sync::OnceLock;
 use naga::back::{hlsl, msl, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
-use twostroke::kernels::{Access, Kernel, Spec, Tier, variants};
+use twostroke::kernels::probe::Probe;
+use twostroke::kernels::program::Program;
+use twostroke::kernels::{Access, Spec, Tier, variants};
 use twostroke::limits;
 
 /// `pack2x16float` and `unpack2x16float` are in WebGPU's core.
@@ -25,10 +27,10 @@ struct Parsed {
 /// All variants, parsed and validated once for all tests.
 fn parsed() -> &'static [Parsed] {
     static PARSED: OnceLock<Vec<Parsed>> = OnceLock::new();
-    PARSED.get_or_init(|| variants::all().into_iter().map(parse).collect())
+    PARSED.get_or_init(|| variants::all().into_iter().map(parse).chain(Probe::ALL.map(parse)).collect())
 }
 
-fn parse(kernel: Kernel) -> Parsed {
+fn parse<K: Program>(kernel: K) -> Parsed {
     let (spec, wgsl) = (kernel.spec(), kernel.wgsl());
     let label = &spec.label;
     let module = naga::front::wgsl::parse_str(&wgsl)
@@ -36,6 +38,7 @@ fn parse(kernel: Kernel) -> Parsed {
     let mut capabilities = BASE;
     capabilities.set(Capabilities::SUBGROUP, spec.tier >= Tier::Subgroup);
     capabilities.set(Capabilities::SHADER_INT64, spec.int64);
+    capabilities.set(Capabilities::SHADER_FLOAT16, spec.label == "probe_f16");
     let info = Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
         .unwrap_or_else(|e| panic!("{label}: {}", e.emit_to_string(&wgsl)));
@@ -153,10 +156,11 @@ fn variants_translate_to_spirv_msl_and_hlsl() {
 
 #[test]
 fn texts_need_no_directive() {
-    // naga refuses `enable subgroups;`, which browsers demand: whoever compiles for a browser puts it in front.
+    // naga refuses `enable subgroups;`, which browsers demand: whoever compiles for a browser puts it in front. It demands `enable f16;`.
     for Parsed { spec, wgsl, .. } in parsed() {
         let directive = wgsl.lines().find(|line| line.starts_with("enable") || line.starts_with("requires"));
-        assert_eq!(directive, None, "{}", spec.label);
+        let wanted = (spec.label == "probe_f16").then_some("enable f16;");
+        assert_eq!(directive, wanted, "{}", spec.label);
     }
 }
 

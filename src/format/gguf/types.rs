@@ -27,11 +27,14 @@ pub(super) fn block_format(kind: u32, place: &impl Fn() -> String) -> Result<Blo
         6 => return Ok(B::Q5_0),
         7 => return Ok(B::Q5_1),
         8 => return Ok(B::Q8_0),
+        10 => return Ok(B::Q2K),
+        11 => return Ok(B::Q3K),
+        12 => return Ok(B::Q4K),
+        13 => return Ok(B::Q5K),
+        14 => return Ok(B::Q6K),
+        20 => return Ok(B::Iq4Nl),
         30 => return Ok(B::Bf16),
-        10..=14 | 20 => {
-            "K-quants and IQ4_NL come with a later version; F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 work"
-        }
-        _ => "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 work",
+        _ => "F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, IQ4_NL and Q2_K to Q6_K work",
     };
     match tensor_type_name(kind) {
         Some(name) => Err(Error::unsupported(format!("tensor type {name} ({})", place()), hint)),
@@ -43,17 +46,11 @@ pub(super) fn block_format(kind: u32, place: &impl Fn() -> String) -> Result<Blo
 fn tensor_type_name(kind: u32) -> Option<&'static str> {
     Some(match kind {
         9 => "Q8_1",
-        10 => "Q2_K",
-        11 => "Q3_K",
-        12 => "Q4_K",
-        13 => "Q5_K",
-        14 => "Q6_K",
         15 => "Q8_K",
         16 => "IQ2_XXS",
         17 => "IQ2_XS",
         18 => "IQ3_XXS",
         19 => "IQ1_S",
-        20 => "IQ4_NL",
         21 => "IQ3_S",
         22 => "IQ2_S",
         23 => "IQ4_XS",

@@ -4,13 +4,13 @@ mod matmul;
 mod small;
 
 use twostroke::format::block::BlockFormat;
-use twostroke::kernels::{Kernel, Tape, layout, padded};
+use twostroke::kernels::{Kernel, Tape, padded};
 use twostroke::recording::{BufferId, Player};
 
 use crate::pairwise::Random;
 
 /// A buffer holding `words`.
-fn buffer(player: &mut dyn Player<Kernel>, label: &str, words: &[u32]) -> BufferId {
+pub(crate) fn buffer(player: &mut dyn Player<Kernel>, label: &str, words: &[u32]) -> BufferId {
     let bytes = (words.len().max(4) * 4) as u64;
     let id = player.create_buffer(label, bytes).unwrap_or_else(|e| panic!("{label}: {e}"));
     if !words.is_empty() {
@@ -20,7 +20,7 @@ fn buffer(player: &mut dyn Player<Kernel>, label: &str, words: &[u32]) -> Buffer
 }
 
 /// Floats as words.
-fn words(floats: &[f32]) -> Vec<u32> {
+pub(crate) fn words(floats: &[f32]) -> Vec<u32> {
     floats.iter().map(|f| f.to_bits()).collect()
 }
 
@@ -32,7 +32,7 @@ fn padded_units(random: &mut Random, dim: u32) -> Vec<f32> {
 }
 
 /// Plays the tape and reads `count` words of `out`.
-fn play(player: &mut dyn Player<Kernel>, tape: &mut Tape, out: BufferId, count: usize) -> Vec<u32> {
+pub(crate) fn play(player: &mut dyn Player<Kernel>, tape: &mut Tape, out: BufferId, count: usize) -> Vec<u32> {
     tape.read(out, 0, (count * 4) as u64);
     let ticket = player.submit(tape).unwrap_or_else(|e| panic!("submit: {e}"));
     player.wait(ticket).unwrap_or_else(|e| panic!("wait: {e}")).words
@@ -66,10 +66,7 @@ fn file_rows(format: BlockFormat, byte_count: u64, random: &mut Random) -> Vec<u
         }
         format => {
             for block in bytes.chunks_exact_mut(format.block_bytes() as usize) {
-                half(&mut block[..2]);
-                if layout::has_minimum(format) {
-                    half(&mut block[2..4]);
-                }
+                block[format.scale_bytes()].chunks_exact_mut(2).for_each(&mut half);
             }
         }
     }

@@ -44,10 +44,11 @@ fn check(name: &str, exact: bool, cases: &[(String, Box<Run<'_>>)]) {
 #[test]
 fn embed_equals_its_twin_on_every_adapter() {
     let (rows, ks) = ([1_u32, 2, 33, 130], [32_u32, 64, 192, 576]);
-    let cases: Vec<(String, Box<Run<'_>>)> = table(&[8, rows.len(), ks.len(), 2], 5, 40)
+    let cases: Vec<(String, Box<Run<'_>>)> = table(&[BlockFormat::ALL.len(), rows.len(), ks.len(), 2], 5, 60)
         .into_iter()
         .map(|level| {
             let (format, row_count, k) = (BlockFormat::ALL[level[0]], rows[level[1]], ks[level[2]]);
+            let k = k.next_multiple_of(format.block_weights() as u32);
             let first_token = 40 * level[3] as u32;
             let name = format!("{} rows {row_count} k {k} from token {first_token}", format.name());
             let run = move |player: &mut dyn Player<Kernel>| {

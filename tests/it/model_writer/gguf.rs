@@ -58,6 +58,12 @@ pub(crate) fn tensor_type(format: BlockFormat) -> u32 {
         BlockFormat::Q5_0 => 6,
         BlockFormat::Q5_1 => 7,
         BlockFormat::Q8_0 => 8,
+        BlockFormat::Q2K => 10,
+        BlockFormat::Q3K => 11,
+        BlockFormat::Q4K => 12,
+        BlockFormat::Q5K => 13,
+        BlockFormat::Q6K => 14,
+        BlockFormat::Iq4Nl => 20,
         BlockFormat::Bf16 => 30,
     }
 }

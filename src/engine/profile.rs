@@ -1,0 +1,100 @@
+//! What each kernel of a step takes: the step's launches of one kernel, played by themselves, again and again.
+
+use std::collections::BTreeMap;
+
+use crate::clock::Clock;
+use crate::error::Result;
+use crate::kernels::{Kernel, Tape};
+use crate::model::{Model, SequenceRows};
+use crate::recording::{Command, Dispatch, Player};
+
+/// A kernel in a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct KernelTime {
+    /// Its label, with all constants of the variant.
+    pub kernel: String,
+    /// Launches in the step.
+    pub launches: usize,
+    /// Nanoseconds of all of them.
+    pub nanos: f64,
+    /// Multiplications and additions of all of them, where they are counted: products of matrices.
+    pub flops: Option<u64>,
+}
+
+/// A step and its kernels.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// Nanoseconds of the whole step.
+    pub nanos: f64,
+    /// The dearest first.
+    pub kernels: Vec<KernelTime>,
+}
+
+/// Times that each is measured; the best counts.
+const RUNS: u32 = 3;
+/// A run is long enough from here on.
+const ENOUGH_NANOS: f64 = 20e6;
+/// Most repetitions in a run.
+const REPEATS_MAX: usize = 64;
+
+/// Plays a step over `sequences`, then the launches of each of its kernels. What lies in the model's buffers is not kept.
+///
+/// # Errors
+/// The player's.
+pub fn profile(model: &Model, player: &mut dyn Player<Kernel>, sequences: &[SequenceRows<'_>]) -> Result<Profile> {
+    let mut tape = Tape::new();
+    model.record(&mut tape, sequences);
+    let ticket = player.submit(&tape)?;
+    player.wait(ticket)?;
+    let all: Vec<&Dispatch<Kernel>> = dispatches(&tape).collect();
+    let nanos = time(player, &tape, &all)?;
+    let mut groups: BTreeMap<Kernel, Vec<&Dispatch<Kernel>>> = BTreeMap::new();
+    for dispatch in all {
+        groups.entry(dispatch.kernel).or_default().push(dispatch);
+    }
+    let mut kernels = Vec::with_capacity(groups.len());
+    for (kernel, launches) in groups {
+        let params = |dispatch: &Dispatch<Kernel>| {
+            &tape.params[dispatch.params_offset as usize..][..dispatch.params_bytes as usize]
+        };
+        kernels.push(KernelTime {
+            kernel: kernel.spec().label,
+            launches: launches.len(),
+            nanos: time(player, &tape, &launches)?,
+            flops: launches.iter().map(|dispatch| kernel.flops(params(dispatch))).sum(),
+        });
+    }
+    kernels.sort_by(|a, b| b.nanos.total_cmp(&a.nanos));
+    Ok(Profile { nanos, kernels })
+}
+
+fn dispatches(tape: &Tape) -> impl Iterator<Item = &Dispatch<Kernel>> {
+    tape.commands.iter().filter_map(|command| match command {
+        Command::Dispatch(dispatch) => Some(dispatch),
+        Command::Upload { .. } | Command::Read { .. } => None,
+    })
+}
+
+/// Nanoseconds of `launches`, by the adapter's clock where it has one, repeated until a run is long enough.
+#[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run are far below 2^52")]
+fn time(player: &mut dyn Player<Kernel>, tape: &Tape, launches: &[&Dispatch<Kernel>]) -> Result<f64> {
+    let mut repeats = 1;
+    loop {
+        let mut run = Tape::new();
+        run.params.clone_from(&tape.params);
+        for _ in 0..repeats {
+            run.commands.extend(launches.iter().map(|&dispatch| Command::Dispatch(dispatch.clone())));
+        }
+        let mut least = f64::MAX;
+        for _ in 0..RUNS {
+            let clock = Clock::start();
+            let ticket = player.submit(&run)?;
+            let played = player.wait(ticket)?;
+            least = least.min(played.gpu_nanos.unwrap_or(clock.nanos()) as f64);
+        }
+        if least >= ENOUGH_NANOS || repeats >= REPEATS_MAX {
+            return Ok(least / repeats as f64);
+        }
+        repeats = (repeats * 2).min(REPEATS_MAX);
+    }
+}
