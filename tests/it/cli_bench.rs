@@ -78,8 +78,31 @@ fn devices_prints_json_that_names_each_adapter() {
     }
     for (index, adapter) in adapters.iter().enumerate() {
         assert_eq!(adapter["index"], index);
-        for field in ["name", "backend", "kind", "tier", "features", "limits", "variants"] {
+        for field in ["name", "backend", "kind", "tier", "features", "limits", "variants", "measured"] {
             assert!(!adapter[field].is_null(), "{field} of {adapter}");
         }
+        for rate in ["bandwidth_bytes_per_s", "fma_per_s"] {
+            assert!(adapter[rate].as_f64().is_some_and(|rate| rate > 0.0), "{rate} of {adapter}");
+        }
+    }
+    if adapters.is_empty() {
+        return;
+    }
+    let bench = |more: &[&str]| {
+        let flags = ["bench", "--model", "toy", "--device", "0", "-p", "16", "-n", "2", "-r", "1", "-o", "json"];
+        let output = program(&[&flags[..], more].concat()).output().expect("the program runs");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")
+    };
+    let share = |value: &serde_json::Value| value.as_f64().is_some_and(|share| share > 0.0 && share < 1000.0);
+    let rows = bench(&[]);
+    for row in rows.as_array().expect("a list") {
+        assert!(share(&row["pct_flops"]) && share(&row["pct_bandwidth"]), "{row}");
+    }
+    let kernels = bench(&["--kernels"]);
+    let kernels = kernels.as_array().expect("a list");
+    for stroke in ["prefill", "decode"] {
+        let of = kernels.iter().filter(|row| row["stroke"] == stroke);
+        let products = of.filter(|row| row["kernel"].as_str().is_some_and(|name| name.starts_with("matmul")));
+        assert!(products.clone().count() > 0 && products.clone().all(|row| share(&row["pct_flops"])), "{kernels:?}");
     }
 }

@@ -12,8 +12,8 @@ use twostroke::model::LoadOptions;
 use crate::golden_smollm2::{F32, Tolerance, check, check_chunks, golden, longest};
 use crate::model_stepper::{Stepper, full, nll, on_adapters};
 
-/// f32 activations, f16 KV: rounding of K and V alone gives 0.087.
-const F16: Tolerance = Tolerance { logit: 0.2, nll: 0.002, margin: 0.1 };
+/// f32 activations, f16 KV: rounding of K and V alone gives 0.087 in logits. Single tokens go 0.0021 up and down in the mean.
+const F16: Tolerance = Tolerance { logit: 0.2, nll: 0.002, nll_each: 0.003, margin: 0.1 };
 
 /// What `scripts/fixtures.sh` made, in the long suite.
 fn gemma3(name: &str) -> Option<ModelFiles> {

@@ -63,6 +63,26 @@ fn launches_reads_and_uploads_take_effect_in_order() {
 }
 
 #[test]
+fn a_recording_in_pieces_does_what_it_does_whole() {
+    on_all_players(|label, player| {
+        for pieces in [1, 2, 3, 7, 64] {
+            let buffer = player.create_buffer("a", 16).expect("a buffer");
+            let mut tape = Tape::new();
+            for n in 0..7 {
+                add(&mut tape, buffer, 4, 1 << n);
+                if n == 3 {
+                    tape.read(buffer, 0, 8);
+                }
+            }
+            tape.read(buffer, 8, 8);
+            tape.pieces = pieces;
+            assert_eq!(play(player, &tape), [15, 15, 127, 127], "{label}, in {pieces} submits");
+            player.drop_buffer(buffer);
+        }
+    });
+}
+
+#[test]
 fn written_bytes_are_there_before_the_next_recording() {
     on_all_players(|label, player| {
         let buffer = player.create_buffer("weights", 4096).expect("a buffer");
