@@ -151,7 +151,7 @@ fn choose(w: &[f32]) -> Choice {
     }
     let best = |a: Choice, b: Choice| if (b.exact, -b.error) > (a.exact, -a.error) { b } else { a };
     // The range, and what its ends may have been before they were rounded.
-    let near = [-2_i32, -1, 1, 2].map(|ulps| f16::from_bits(whole.to_bits().saturating_add_signed(ulps as i16)));
+    let near = [-2, -1, 1, 2].map(|ulps| f16::from_bits(whole.to_bits().saturating_add_signed(ulps)));
     let mut found = Choice::new(w, whole, m);
     for d in near.into_iter().filter(|d| d.to_f32() > 0.0 && d.is_finite()) {
         found = best(found, Choice::new(w, d, m));
@@ -261,7 +261,7 @@ mod tests {
             let off = back(format, &lone).iter().zip(&lone).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(off < 0.01, "{format:?}: {off}");
         }
-        assert!(back(BlockFormat::Q4_1, &vec![0.3; 32]).iter().all(|w| (w - 0.3).abs() < 2e-4));
+        assert!(back(BlockFormat::Q4_1, &[0.3; 32]).iter().all(|w| (w - 0.3).abs() < 2e-4));
     }
 
     #[test]

@@ -98,9 +98,9 @@ impl Program for Probe {
             out[..words].copy_from_slice(&from[..words]);
             return;
         }
-        for at in 0..(grid[0] * INVOCATIONS) as usize {
+        for (at, out) in out.iter_mut().take((grid[0] * INVOCATIONS) as usize).enumerate() {
             let lane = u32::try_from(at).expect("a word a lane") % INVOCATIONS;
-            out[at] = match self {
+            *out = match self {
                 Self::Dot => dots(from, lane, p.steps),
                 _ => fmas(floats(from), lane, p.steps, self == Self::F16),
             };
