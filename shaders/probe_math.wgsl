@@ -1,7 +1,7 @@
-// probe_math: steps times {{ "sum = sum + dot4I8Packed(sum xor b, a)" if kind == "dot" else "x = fma(x, a, b)" }} in twelve chains a lane, for the adapter's {{ kind }} rate
+// probe_math: {{ rounds }} steps times {{ "sum = sum + dot4I8Packed(sum xor b, a)" if kind == "dot" else "x = fma(x, a, b)" }} in twelve chains a lane, for the adapter's {{ kind }} rate
 //
 // input [2] vec4: a and b ({{ "packed signed bytes" if kind == "dot" else "floats" }}); out [workgroups * 64] u32, what came of each lane, so that nothing is left out.
-// One workgroup of 64 owns 64 words of out. A step is 12 {{ "dots of 4 products and 4 sums" if kind == "dot" else "products and 12 sums" }}.
+// One workgroup of 64 owns 64 words of out. A step is {{ rounds }} rounds, unrolled, for what a loop costs is not asked; a round is 12 {{ "dots of 4 products and 4 sums" if kind == "dot" else "products and 12 sums" }}.
 {% if kind == "f16" %}
 enable f16;
 {% endif %}
@@ -36,6 +36,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 {% endfor %}
 {% endif %}
     for (var step = 0u; step < params.steps; step += 1u) {
+{% for round in range(rounds) %}
 {% if kind == "dot" %}
 {% for i in range(12) %}
         x{{ i }} += dot4I8Packed(bitcast<u32>(x{{ i }}) ^ b, a);
@@ -45,6 +46,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         x{{ i }} = fma(x{{ i }}, a, b);
 {% endfor %}
 {% endif %}
+{% endfor %}
     }
     let at = group.x * 64u + lane;
 {% if kind == "dot" %}

@@ -25,13 +25,13 @@ pub struct Measured {
 /// A run is long enough to be measured from here on.
 const ENOUGH_NANOS: u64 = 20_000_000;
 /// Times that each is measured; the best counts.
-const RUNS: u32 = 3;
+const RUNS: u32 = 5;
 /// Bytes of each buffer of the copy: more than most caches hold.
 const COPY_BYTES: u64 = 64 << 20;
 /// Workgroups of arithmetic.
 const WORKGROUPS: u32 = 4096;
 /// Most steps of a lane.
-const STEPS_MAX: u32 = 1 << 16;
+const STEPS_MAX: u32 = 1 << 14;
 const LAUNCHES: u32 = 256;
 
 /// Measures the adapter of `player`; `f16` where its shaders may use halves.

@@ -30,10 +30,12 @@ params_struct! {
 /// Invocations of a workgroup.
 pub const INVOCATIONS: u32 = 64;
 /// Multiplications and additions of a lane in one step of [`Probe::F32`] and [`Probe::F16`].
-pub const FMA_OPS: u64 = 24;
+pub const FMA_OPS: u64 = 24 * ROUNDS as u64;
 /// Multiplications and additions of a lane in one step of [`Probe::Dot`].
-pub const DOT_OPS: u64 = 96;
+pub const DOT_OPS: u64 = 96 * ROUNDS as u64;
 const CHAINS: usize = 12;
+/// Rounds of a step, unrolled in the shader.
+const ROUNDS: u32 = 16;
 
 impl Probe {
     /// All of them.
@@ -74,7 +76,7 @@ impl Program for Probe {
         Spec {
             label: format!("probe_{}", self.kind()),
             shader: if self == Self::Copy { "probe_copy" } else { "probe_math" },
-            constants: minijinja::context! { kind => self.kind() },
+            constants: minijinja::context! { kind => self.kind(), rounds => ROUNDS },
             bindings: &[Access::Read, Access::Write],
             params_bytes: Params::BYTES,
             params_fields: Params::FIELDS,
@@ -101,8 +103,8 @@ impl Program for Probe {
         for (at, out) in out.iter_mut().take((grid[0] * INVOCATIONS) as usize).enumerate() {
             let lane = u32::try_from(at).expect("a word a lane") % INVOCATIONS;
             *out = match self {
-                Self::Dot => dots(from, lane, p.steps),
-                _ => fmas(floats(from), lane, p.steps, self == Self::F16),
+                Self::Dot => dots(from, lane, p.steps * ROUNDS),
+                _ => fmas(floats(from), lane, p.steps * ROUNDS, self == Self::F16),
             };
         }
     }
