@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::{bench_output, figures, interrupt, load, say};
 use crate::engine::chunk_tokens_default;
 use crate::engine::profile::{self, Profile};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::model_files::ModelFiles;
 use crate::limits::PAGE_TOKENS;
 use crate::model::{LoadOptions, Model, SequenceRows, Want};
@@ -51,6 +51,14 @@ pub(super) fn run(files: &ModelFiles, options: &BenchOptions, context: u32) -> R
         quantize: options.model.quantize,
     };
     let model = load::model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
+    let (held, rows) = (model.context_tokens(), model.step_rows_max().min(model.logit_rows_max()));
+    if held < context || rows < slots {
+        return Err(Error::Request(format!(
+            "the tests need a context of {context} tokens and steps of {slots} streams, there is room for {held} and {rows}: smaller -p, -n, -d \
+             and --parallel, or more --kv-memory"
+        )));
+    }
+    let chunk = chunk.min(model.step_rows_max());
     let spinner = Progress::spinner("building kernels");
     player.prepare(&model.kernels())?;
     drop(spinner);
