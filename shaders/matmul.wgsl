@@ -19,7 +19,7 @@
 // Slices are joined ascending from 0. Rows and columns past the end are computed on clamped addresses and not stored.
 //
 // Ladder (lavapipe, kproto.md): plain register tile 2 GFLOP/s; x by one vec4 a row and block, broadcast in the subgroup: 26-33.
-{% from "shared/dequant" import code, scale, minimum, functions %}
+{% from "shared/dequant" import code, bytes, code_zero, scale, minimum, functions, byte_functions %}
 {% set group = 1 if cols < 4 else 4 %}
 {% set own = cols // 2 if gated else cols %}
 {% set groups = cols // group %}
@@ -54,8 +54,13 @@ struct Params {
 @group(0) @binding(2) var<storage, read> scales: array<{{ "u64" if long else "u32" }}>;
 // [group, block, word, row in group]
 @group(0) @binding(3) var<storage, read> high: array<{{ "u64" if long else "u32" }}>;
+{% if int8 == "packed" %}
+// [rows, blocks] blocks of quant_act: 8 words of codes, d, two sums of codes, 0
+@group(0) @binding(4) var<storage, read> x: array<{{ "u32" if exchange == "subgroup" else "vec4<u32>" }}>;
+{% else %}
 // [rows, x_stride / 4]
 @group(0) @binding(4) var<storage, read> x: array<{{ "vec2<u64>" if long else "vec4<f32>" }}>;
+{% endif %}
 // [bias_start + {{ "2 columns" if gated else "columns" }}]
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
 // [rows, out_stride]
@@ -65,7 +70,10 @@ struct Params {
 @group(0) @binding(7) var<storage, read> weight: array<{{ "vec2<u64>" if long else "vec4<f32>" }}>;
 {% endif %}
 
-{% if exchange == "workgroup" %}
+{% if exchange == "workgroup" and int8 %}
+// One block of x: [rows][3 vec4s].
+var<workgroup> x_block: array<vec4<u32>, {{ rows * 3 }}>;
+{% elif exchange == "workgroup" %}
 // One block of x: [rows][8 vec4s], and the sums of its vec4s.
 var<workgroup> x_block: array<vec4<f32>, {{ rows * 8 }}>;
 {% if has_minimum %}
@@ -74,7 +82,7 @@ var<workgroup> x_sums: array<f32, {{ rows * 8 }}>;
 {% endif %}
 {% if slices > 1 %}
 // Slice sums: [slice][row][column of the workgroup]
-var<workgroup> slice_sums: array<f32, {{ slices * rows * cols * lanes }}>;
+var<workgroup> slice_sums: array<f32, {{ slices_max * rows * cols * lanes }}>;
 {% endif %}
 
 {# Word of a plane for column c at an offset; 64-bit loads bring it for two neighbouring columns, named after the first. #}
@@ -100,13 +108,35 @@ var<workgroup> slice_sums: array<f32, {{ slices * rows * cols * lanes }}>;
 {{- load("x", "x_row" ~ r ~ " + block * 8u + (subgroup_lane & 7u)") }}
 {%- if normed %} * factor * {{ load("weight", "block * 8u + (subgroup_lane & 7u)") }}{% endif %}
 {%- endmacro %}
+{# What the codes of a part are multiplied with, d, and what is added then, m; by groups of columns. #}
+{% macro part_scales(part) %}
+{% for g in range(groups) %}
+{% for c in range(group * g, group * g + group) %}
+            let d{{ part }}_c{{ c }} = {{ scale(format, "scale" ~ c, "bits" ~ c, part) | trim }};
+{% if has_minimum %}
+            let m{{ part }}_c{{ c }} = {{ minimum(format, "scale" ~ c, "bits" ~ c, part) | trim }};
+{% endif %}
+{% endfor %}
+            let d{{ part }}_{{ g }} = {{ gather(g, "f32", "d" ~ part ~ "_c", "") | trim }};
+{% if has_minimum %}
+            let m{{ part }}_{{ g }} = {{ gather(g, "f32", "m" ~ part ~ "_c", "") | trim }};
+{% endif %}
+{% endfor %}
+{% endmacro %}
 {% if gated %}
 {% include "shared/act" %}
 {% endif %}
 {% if long %}
 {% include "shared/words" %}
 {% endif %}
+{% if int8 %}
+{{ byte_functions(format) }}
+{% if int8 == "inline" %}
+{% include "shared/int8" %}
+{% endif %}
+{% else %}
 {{ functions(format, group) }}
+{% endif %}
 @compute @workgroup_size({{ lanes }}, {{ slices }})
 fn main(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -164,7 +194,13 @@ fn main(
 {% endfor %}
 {% endfor %}
         for (var block = first_block; block < end_block; block += 1u) {
-{% if exchange == "workgroup" %}
+{% if exchange == "workgroup" and int8 %}
+            workgroupBarrier();
+            for (var i = local.x; i < {{ rows * 3 }}u; i += {{ lanes }}u) {
+                x_block[i] = x[min(row0 + i / 3u, last_row) * params.x_stride_vectors + block * 3u + i % 3u];
+            }
+            workgroupBarrier();
+{% elif exchange == "workgroup" %}
             workgroupBarrier();
             for (var i = local.x; i < {{ rows * 8 }}u; i += {{ lanes }}u) {
                 let value = x[min(row0 + i / 8u, last_row) * params.x_stride_vectors + block * 8u + i % 8u];
@@ -174,10 +210,20 @@ fn main(
 {% endif %}
             }
             workgroupBarrier();
+{% elif exchange == "subgroup" and int8 == "packed" %}
+{% for r in range(rows) %}
+            let from{{ r }} = (x_row{{ r }} + block * 3u) * 4u;
+            let own{{ r }} = x[from{{ r }} + (subgroup_lane & 7u)];
+            let own_rest{{ r }} = x[from{{ r }} + 8u + (subgroup_lane & 3u)];
+{% endfor %}
 {% elif exchange == "subgroup" %}
 {% for r in range(rows) %}
+{% if int8 %}
+            let float{{ r }} = {{ own_x(r) }};
+{% else %}
             let own{{ r }} = {{ own_x(r) }};
-{% if has_minimum %}
+{% endif %}
+{% if has_minimum and not int8 %}
             let own_sum{{ r }} = ((own{{ r }}.x + own{{ r }}.y) + own{{ r }}.z) + own{{ r }}.w;
 {% endif %}
 {% endfor %}
@@ -212,84 +258,7 @@ fn main(
             let scale{{ c }} = unpack2x16float(scale_word{{ c }});
 {% endif %}
 {% endfor %}
-{% for g in range(groups) %}
-{% for word in range(code_words) %}
-            let w{{ g }}_{{ word }} = {{ gather(g, "u32", "v", "_" ~ word // 4 ~ "." ~ "xyzw"[word % 4]) | trim }};
-{% endfor %}
-{% for word in range(high_words) %}
-            let h{{ g }}_{{ word }} = {{ gather(g, "u32", "high_word" ~ word ~ "_", "") | trim }};
-{% endfor %}
-{% if parts %}
-{% for r in range(rows) %}
-            var block{{ r }}_{{ g }} = {{ zero }};
-{% endfor %}
-{% endif %}
-{% endfor %}
-{% if has_minimum %}
-{% for r in range(rows) %}
-            var x_sum{{ r }} = 0.0;
-{% endfor %}
-{% endif %}
-{% set sum = "block" if parts else "slice" %}
-{% for q in range(8) %}
-{% for g in range(groups) %}
-{% for i in range(4) %}
-            let c{{ q }}_{{ g }}_{{ i }} = {{ code(format, group, "w" ~ g ~ "_", "h" ~ g ~ "_", 4 * q + i) | trim }};
-{% endfor %}
-{% endfor %}
-{% for r in range(rows) %}
-{% if exchange == "workgroup" %}
-            let x{{ q }}_{{ r }} = x_block[{{ r * 8 + q }}u];
-{% elif exchange == "subgroup" %}
-            let x{{ q }}_{{ r }} = subgroupBroadcast(own{{ r }}, {{ q }}u);
-{% else %}
-            let x{{ q }}_{{ r }} = x[x_row{{ r }} + block * 8u + {{ q }}u];
-{% endif %}
-{% for g in range(groups) %}
-{% for i in range(4) %}
-            {{ sum }}{{ r }}_{{ g }} = fma(c{{ q }}_{{ g }}_{{ i }}, {{ f }}(x{{ q }}_{{ r }}.{{ "xyzw"[i] }}), {{ sum }}{{ r }}_{{ g }});
-{% endfor %}
-{% endfor %}
-{% if has_minimum %}
-{% if exchange == "workgroup" %}
-            x_sum{{ r }} += x_sums[{{ r * 8 + q }}u];
-{% elif exchange == "subgroup" %}
-            x_sum{{ r }} += subgroupBroadcast(own_sum{{ r }}, {{ q }}u);
-{% else %}
-            x_sum{{ r }} += ((x{{ q }}_{{ r }}.x + x{{ q }}_{{ r }}.y) + x{{ q }}_{{ r }}.z) + x{{ q }}_{{ r }}.w;
-{% endif %}
-{% endif %}
-{% endfor %}
-{% if parts and (q + 1) * parts % 8 == 0 %}
-{% set part = q * parts // 8 %}
-{% for g in range(groups) %}
-{% for c in range(group * g, group * g + group) %}
-            let d{{ part }}_c{{ c }} = {{ scale(format, "scale" ~ c, "bits" ~ c, part) | trim }};
-{% if has_minimum %}
-            let m{{ part }}_c{{ c }} = {{ minimum(format, "scale" ~ c, "bits" ~ c, part) | trim }};
-{% endif %}
-{% endfor %}
-            let d{{ part }}_{{ g }} = {{ gather(g, "f32", "d" ~ part ~ "_c", "") | trim }};
-{% if has_minimum %}
-            let m{{ part }}_{{ g }} = {{ gather(g, "f32", "m" ~ part ~ "_c", "") | trim }};
-{% endif %}
-{% for r in range(rows) %}
-            slice{{ r }}_{{ g }} = fma(block{{ r }}_{{ g }}, d{{ part }}_{{ g }}, slice{{ r }}_{{ g }});
-{% if has_minimum %}
-            slice{{ r }}_{{ g }} = fma({{ f }}(x_sum{{ r }}), m{{ part }}_{{ g }}, slice{{ r }}_{{ g }});
-{% endif %}
-{% if part + 1 < parts %}
-            block{{ r }}_{{ g }} = {{ zero }};
-{% endif %}
-{% endfor %}
-{% endfor %}
-{% if has_minimum and part + 1 < parts %}
-{% for r in range(rows) %}
-            x_sum{{ r }} = 0.0;
-{% endfor %}
-{% endif %}
-{% endif %}
-{% endfor %}
+{% include "shared/matmul_int8" if int8 else "shared/matmul_float" %}
         }
 {% if slices > 1 %}
 {% for r in range(rows) %}

@@ -5,7 +5,7 @@
 //
 // in:  qkv [rows, qkv_stride] f32, rope [position, pairs] (cos, sin), rows [row], tables [slot, table_stride]
 // out: q [rows, heads, head_dim] f32, K [page, kv_head, head_dim / 8, token] and V [page, kv_head, token, head_dim / 8] of 8
-//      values each ({{ "f32" if kv_f32 else "f16 pairs, saturated" }})
+//      values each ({{ "f32" if kv == "f32" else ("f16 pairs, saturated" if kv == "f16" else "bytes; behind the units of a page and head, scales as f32: src/kernels/kv_page.rs") }})
 // A workgroup owns jobs_each heads; an invocation owns 8 neighbouring elements of one, head_dim / 8 invocations a head. It
 // reads 16 floats of qkv and 8 pairs of rope and writes 8 values. Where there is a norm it sums 8 squares an invocation ascending,
 // then the invocations' sums ascending. Limits: head_dim a multiple of 8 up to 256; a page of a sequence is written by its rows alone.
@@ -38,17 +38,29 @@ struct Params {
 @group(0) @binding(5) var<storage, read> weights: array<f32>;
 // [rows, heads, head_dim / 4]
 @group(0) @binding(6) var<storage, read_write> q_out: array<vec4<f32>>;
-// [page, kv_head, head_dim / 8, token, {{ 2 if kv_f32 else 1 }}]
+{% if kv == "q8" %}
+// [page, kv_head] head_dim / 8, token, 2; then head_dim / 32, token
+@group(0) @binding(7) var<storage, read_write> k_pages: array<u32>;
+// [page, kv_head] token, head_dim / 8, 2; then token, head_dim / 32
+@group(0) @binding(8) var<storage, read_write> v_pages: array<u32>;
+{% else %}
+// [page, kv_head, head_dim / 8, token, {{ 2 if kv == "f32" else 1 }}]
 @group(0) @binding(7) var<storage, read_write> k_pages: array<vec4<u32>>;
-// [page, kv_head, token, head_dim / 8, {{ 2 if kv_f32 else 1 }}]
+// [page, kv_head, token, head_dim / 8, {{ 2 if kv == "f32" else 1 }}]
 @group(0) @binding(8) var<storage, read_write> v_pages: array<vec4<u32>>;
+{% endif %}
 
 {% if norm %}
 // Sum of squares of each invocation's elements.
 var<workgroup> squares: array<f32, {{ invocations }}>;
 
 {% endif %}
-{% if not kv_f32 %}
+{% if kv == "q8" %}
+// Largest |x| of each invocation's elements, as bits.
+var<workgroup> tops: array<u32, {{ invocations }}>;
+
+{% include "shared/int8" %}
+{% elif kv == "f16" %}
 fn halves(a: f32, b: f32) -> u32 {
     return pack2x16float(clamp(vec2<f32>(a, b), vec2<f32>(-{{ f16_max }}), vec2<f32>({{ f16_max }})));
 }
@@ -121,6 +133,17 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
         }
         {% endfor %}
     }
+    {% if kv == "q8" %}
+    // Four invocations share a scale.
+    let part = unit / 4u;
+    let place0 = min(place * units, {{ invocations }}u - units);
+    tops[local] = max(abs_bits(vec4<f32>(x0, x1, x2, x3)), abs_bits(vec4<f32>(x4, x5, x6, x7)));
+    workgroupBarrier();
+    var top = tops[place0 + part * 4u];
+    for (var other = part * 4u + 1u; other < min(part * 4u + 4u, units); other++) {
+        top = max(top, tops[place0 + other]);
+    }
+    {% endif %}
     if (!live) {
         return;
     }
@@ -136,7 +159,29 @@ fn main(@builtin(workgroup_id) group_id: vec3<u32>, @builtin(local_invocation_in
     let block = page * params.kv_heads + kv_head;
     let k_at = (block * units + unit) * {{ page_tokens }}u + token;
     let v_at = (block * {{ page_tokens }}u + token) * units + unit;
-    {% if kv_f32 %}
+    {% if kv == "q8" %}
+    let parts = (units + 3u) / 4u;
+    let inverse_scale = int8_inverse(top);
+    let low = int8_codes(vec4<f32>(x0, x1, x2, x3), inverse_scale);
+    let high = int8_codes(vec4<f32>(x4, x5, x6, x7), inverse_scale);
+    let scale = bitcast<u32>(int8_scale(top));
+    // Words before this page and head: its scales lie behind its units.
+    let skipped = block * parts * {{ page_tokens }}u;
+    let scales_at = skipped + (block + 1u) * units * {{ 2 * page_tokens }}u;
+    if (is_v) {
+        v_pages[skipped + 2u * v_at] = low;
+        v_pages[skipped + 2u * v_at + 1u] = high;
+        if (unit % 4u == 0u) {
+            v_pages[scales_at + token * parts + part] = scale;
+        }
+    } else {
+        k_pages[skipped + 2u * k_at] = low;
+        k_pages[skipped + 2u * k_at + 1u] = high;
+        if (unit % 4u == 0u) {
+            k_pages[scales_at + part * {{ page_tokens }}u + token] = scale;
+        }
+    }
+    {% elif kv == "f32" %}
     let low = bitcast<vec4<u32>>(vec4<f32>(x0, x1, x2, x3));
     let high = bitcast<vec4<u32>>(vec4<f32>(x4, x5, x6, x7));
     if (is_v) {

@@ -4,6 +4,7 @@
 //! no shader and no wgpu. A [`Player`] (the GPU's or the CPU twin's) owns the buffers and plays recordings in order.
 //! Offsets, page tables and dispatch counts are therefore tested without an adapter.
 
+use crate::clock::Clock;
 use crate::error::Result;
 use crate::limits;
 
@@ -131,10 +132,18 @@ impl<K> Recording<K> {
         self.commands.push(Command::Read { buffer, offset, bytes });
     }
 
+    /// The launches.
+    pub fn dispatches(&self) -> impl Iterator<Item = &Dispatch<K>> {
+        self.commands.iter().filter_map(|command| match command {
+            Command::Dispatch(dispatch) => Some(dispatch),
+            Command::Upload { .. } | Command::Read { .. } => None,
+        })
+    }
+
     /// Launches recorded so far.
     #[must_use]
     pub fn dispatch_count(&self) -> usize {
-        self.commands.iter().filter(|c| matches!(c, Command::Dispatch(_))).count()
+        self.dispatches().count()
     }
 }
 
@@ -200,4 +209,33 @@ pub trait Player<K> {
 
     /// The adapter's name, for messages.
     fn adapter(&self) -> &str;
+}
+
+/// Least nanoseconds of `runs` plays, by the adapter's clock where it has one, else until the result is there.
+///
+/// # Errors
+/// The player's.
+pub fn least_nanos<K>(player: &mut dyn Player<K>, recording: &Recording<K>, runs: u32) -> Result<u64> {
+    Ok(least(player, recording, runs)?.0)
+}
+
+/// Least nanoseconds of `runs` plays until the result is there.
+///
+/// # Errors
+/// The player's.
+pub fn least_wall_nanos<K>(player: &mut dyn Player<K>, recording: &Recording<K>, runs: u32) -> Result<u64> {
+    Ok(least(player, recording, runs)?.1)
+}
+
+/// By the adapter's clock, and until the result is there.
+fn least<K>(player: &mut dyn Player<K>, recording: &Recording<K>, runs: u32) -> Result<(u64, u64)> {
+    let mut least = (u64::MAX, u64::MAX);
+    for _ in 0..runs {
+        let clock = Clock::start();
+        let ticket = player.submit(recording)?;
+        let played = player.wait(ticket)?;
+        let waited = clock.nanos();
+        least = (least.0.min(played.gpu_nanos.unwrap_or(waited)), least.1.min(waited));
+    }
+    Ok(least)
 }

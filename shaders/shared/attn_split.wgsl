@@ -10,18 +10,35 @@
         let page1 = tables[entry + end / {{ page_tokens }}u] * params.kv_heads + kv_head;
 
         // Scores of keys 4 lane + (0..4), a row a vec4.
-        let k_page = select(page0, page1, min(4u * lane, end) >= {{ page_tokens }}u) * {{ units * page_tokens * vectors }}u;
+        let k_page = select(page0, page1, min(4u * lane, end) >= {{ page_tokens }}u) * {{ page_vectors }}u;
         {% for j in range(4) %}
         let k_at{{ j }} = k_page + min(4u * lane + {{ j }}u, end) % {{ page_tokens }}u * {{ vectors }}u;
         {% endfor %}
         {% for r in range(own) %}
         var s{{ r }} = vec4<f32>(0.0);
         {% endfor %}
+        {% if kv == "q8" %}
+        {% for j in range(4) %}
+        var d{{ j }} = 0.0;
+        {% endfor %}
+        {% endif %}
         {% for s in range(slots if subgroup else 1) %}
         for (var unit = {{ 8 * s }}u; unit < {{ [8 * s + 8, units]|min if subgroup else units }}u; unit++) {
             let k_unit = unit * {{ page_tokens * vectors }}u;
+            {% if kv == "q8" %}
+            if (unit % 4u == 0u) {
+                {% for j in range(4) %}
+                let d_at{{ j }} = unit / 4u * {{ page_tokens }}u + k_at{{ j }} - k_page;
+                d{{ j }} = scale_of(k_pages[k_page + {{ units * page_tokens }}u + d_at{{ j }} / 2u], d_at{{ j }});
+                {% endfor %}
+            }
+            {% endif %}
             {% for j in range(4) %}
-            {% if kv_f32 %}
+            {% if kv == "q8" %}
+            let k{{ j }} = two_words(k_pages[k_at{{ j }} + k_unit]);
+            let k{{ j }}_0 = bytes(k{{ j }}.x) * d{{ j }};
+            let k{{ j }}_1 = bytes(k{{ j }}.y) * d{{ j }};
+            {% elif kv == "f32" %}
             let k{{ j }}_0 = bitcast<vec4<f32>>({{ load("k_pages[k_at" ~ j ~ " + k_unit]") }});
             let k{{ j }}_1 = bitcast<vec4<f32>>({{ load("k_pages[k_at" ~ j ~ " + k_unit + 1u]") }});
             {% else %}
@@ -113,14 +130,20 @@
 
         // p and p*v, key by key, four keys a turn.
         for (var quad = 0u; 4u * quad <= end; quad++) {
-            let v_page = select(page0, page1, 4u * quad >= {{ page_tokens }}u) * {{ units * page_tokens }}u;
+            let v_page = select(page0, page1, 4u * quad >= {{ page_tokens }}u) * {{ page_vectors // vectors }}u;
             {% for j in range(4) %}
             let v_at{{ j }} = v_page + min(4u * quad + {{ j }}u, end) % {{ page_tokens }}u * {{ units }}u;
             {% endfor %}
             {% for s in range(slots) %}
             {% for j in range(4) %}
             {% set name = "v" ~ s ~ "_" ~ j %}
-            {% if kv_f32 %}
+            {% if kv == "q8" %}
+            let {{ name }} = two_words(v_pages[v_at{{ j }} + unit{{ s }}]);
+            let {{ name }}_at = min(4u * quad + {{ j }}u, end) % {{ page_tokens }}u * {{ scales }}u + unit{{ s }} / 4u;
+            let {{ name }}_d = scale_of(v_pages[v_page + {{ units * page_tokens }}u + {{ name }}_at / 2u], {{ name }}_at);
+            let {{ name }}_0 = bytes({{ name }}.x) * {{ name }}_d;
+            let {{ name }}_1 = bytes({{ name }}.y) * {{ name }}_d;
+            {% elif kv == "f32" %}
             let {{ name }}_0 = bitcast<vec4<f32>>({{ load("v_pages[2u * (v_at" ~ j ~ " + unit" ~ s ~ ")]") }});
             let {{ name }}_1 = bitcast<vec4<f32>>({{ load("v_pages[2u * (v_at" ~ j ~ " + unit" ~ s ~ ") + 1u]") }});
             {% else %}

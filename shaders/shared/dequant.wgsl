@@ -5,6 +5,8 @@
    scale(format, both, bits, part), minimum(...): what the codes of a part (a half of the block, where parts are 16 weights) are
    multiplied with, and what is added then; `both` is (d, m) or (d, dmin), `bits` holds the block's 16 bits in its low half.
    For float formats the code is the weight.
+   bytes(format, word, high, q): codes 4q..4q+3 of a block as the bytes of a word, code_zero(format) above their value; `word` and
+   `high` name the words that hold their bits. Formats with scales only.
    Adding a format: a branch here, one in kernels/layout.rs, one in format/block.rs, its number in format/gguf/types.rs. #}
 {% macro splat(width, value) %}{% if width == 1 %}{{ value }}u{% else %}vec4<u32>({{ value }}u){% endif %}{% endmacro %}
 {# `bits` bits of code k: byte b of a word holds codes b, 4 + b, ... from its lowest bits on. #}
@@ -34,6 +36,23 @@
 {%- else %}bitcast<{{ f }}>({{ words }}{{ k }})
 {%- endif %}
 {% endmacro %}
+{# `bits` bits of codes 4q..4q+3, each in its byte. #}
+{% macro quad_bits(word, bits, q) %}(({{ word }} >> {{ bits * (q % (8 // bits)) }}u) & {{ (2 ** bits - 1) * 16843009 }}u){% endmacro %}
+{# One bit each: bit i of a nibble times 2^0 + 2^7 + 2^14 + 2^21 stands at bit 8i, among others. #}
+{% macro quad_one_bit(word, q, up) %}((((({{ word }} >> {{ 4 * q }}u) & 15u) * 2113665u) & 16843009u) << {{ up }}u){% endmacro %}
+{% macro bytes(format, word, high, q) %}
+{% if format in ["q4_0", "q4_1", "q4_k"] %}{{ quad_bits(word, 4, q) }}
+{%- elif format == "iq4_nl" %}iq4_nl_bytes({{ quad_bits(word, 4, q) }})
+{%- elif format in ["q5_0", "q5_1", "q5_k"] %}{{ quad_bits(word, 4, q) }} | {{ quad_one_bit(high, q, 4) }}
+{%- elif format == "q6_k" %}{{ quad_bits(word, 4, q) }} | ({{ quad_bits(high, 2, q) }} << 4u)
+{%- elif format == "q2_k" %}{{ quad_bits(word, 2, q) }}
+{%- elif format == "q3_k" %}{{ quad_bits(word, 2, q) }} | {{ quad_one_bit(high, q, 2) }}
+{%- else %}{{ word }}
+{%- endif %}
+{% endmacro %}
+{% macro code_zero(format) %}
+{%- if format == "q4_0" %}8{% elif format == "q5_0" %}16{% elif format == "q3_k" %}4{% elif format == "q6_k" %}32{% else %}0{% endif %}
+{%- endmacro %}
 {% macro scale(format, both, bits, part) %}
 {% if format in ["q4_k", "q5_k"] %}{{ both }}.x * f32({{ bits }} & 255u)
 {%- elif format in ["q3_k", "q6_k"] %}{{ both }}.x * f32(extractBits(bitcast<i32>({{ bits }}), {{ 8 * part }}u, 8u))
@@ -46,6 +65,14 @@
 {%- elif format == "q2_k" %}-({{ both }}.y * f32(({{ bits }} >> {{ 8 * part + 4 }}u) & 15u))
 {%- else %}{{ both }}.y
 {%- endif %}
+{% endmacro %}
+{% macro byte_functions(format) %}
+{% if format == "iq4_nl" %}
+{{ functions(format, 1) }}
+fn iq4_nl_bytes(q: u32) -> u32 {
+    return pack4xI8(vec4<i32>(vec4<f32>(iq4_nl1(q & 15u), iq4_nl1((q >> 8u) & 15u), iq4_nl1((q >> 16u) & 15u), iq4_nl1(q >> 24u))));
+}
+{% endif %}
 {% endmacro %}
 {# Functions that a format's codes need, for the module's top. #}
 {% macro functions(format, width) %}

@@ -1,8 +1,8 @@
 //! From `--device` and `--tier` to a player: an adapter's, or the CPU twin.
 
-use super::options::{AdapterOptions, DeviceChoice};
+use super::options::{AdapterOptions, DeviceChoice, ModelOptions};
 use super::progress::Progress;
-use super::say;
+use super::{say, tune_file};
 use crate::error::Result;
 use crate::gpu::capabilities::DeviceKind;
 use crate::gpu::{self, Adapter, GpuPlayer, Measured, Options, TierChoice, adapters};
@@ -22,6 +22,8 @@ pub(super) struct Opened {
     pub(super) name: String,
     /// API that reaches it.
     pub(super) backend: String,
+    /// What is known of it with this driver and build lies under this; `None` for the twin.
+    pub(super) key: Option<String>,
     /// Whether it lives in the system's memory, so that what is free there is what there is.
     pub(super) host_memory: bool,
 }
@@ -53,8 +55,25 @@ pub(super) fn open(options: &AdapterOptions) -> Result<Opened> {
         name: capabilities.name.clone(),
         backend: capabilities.backend.to_owned(),
         host_memory,
+        key: Some(tune_file::key(&[
+            &capabilities.name,
+            capabilities.backend,
+            &capabilities.driver,
+            &capabilities.driver_info,
+            &format!("{} {} {}", capabilities.vendor, capabilities.device, player.tier().name()),
+            if options.checked_shaders { "checked" } else { "" },
+        ])),
         player: Box::new(player),
     })
+}
+
+/// Opens the adapter for a model: its plan holds what the user chose for it.
+///
+/// # Errors
+/// As [`open`].
+pub(super) fn open_for(options: &ModelOptions) -> Result<Opened> {
+    let opened = open(&options.adapter)?;
+    Ok(Opened { plan: Plan { activations: options.activations, ..opened.plan }, ..opened })
 }
 
 /// Measures what the adapter that is meant can do; `None` for the twin.
@@ -86,5 +105,6 @@ fn open_twin() -> Opened {
         name: twin::NAME.to_owned(),
         backend: "CPU".to_owned(),
         host_memory: true,
+        key: None,
     }
 }

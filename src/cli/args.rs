@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::batch_args::BatchArgs;
-use super::later::{LaterCommon, Rest};
+use super::later::Rest;
 use super::replay_args::WorkloadArgs;
 use super::run_batch_args::RunBatchArgs;
 use super::sampling_args::SamplingArgs;
@@ -83,6 +83,14 @@ pub(super) struct ModelArgs {
     /// How keys and values are stored
     #[arg(long, value_enum, default_value_t = KvTypeArg::F16, value_name = "TYPE")]
     pub(super) kv_type: KvTypeArg,
+    /// What products take of their activations: floats, or bytes with a scale per 32 values, which is faster and less accurate. Float
+    /// weights always take floats
+    #[arg(long, value_enum, default_value_t = ActivationsArg::F32, value_name = "TYPE")]
+    pub(super) activations: ActivationsArg,
+    /// What is timed at first use of an adapter, to choose among kernels that give the same bits: nothing; those that matter most, on
+    /// hardware; or all that have a choice. Every kernel is checked against the CPU before use whatever this says
+    #[arg(long, value_enum, default_value_t = TuneArg::Fast, value_name = "HOW")]
+    pub(super) tune: TuneArg,
     /// Quantize float weights (F16, BF16, F32) while they are loaded; embedding and head stay at 8 bits. Weights that come
     /// quantized are left alone
     #[arg(long, value_enum, value_name = "BITS")]
@@ -109,8 +117,6 @@ pub(super) struct ModelArgs {
     /// Write every arrival, step and finish to this file as JSON Lines; see `twostroke trace`
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
-    #[command(flatten)]
-    pub(super) later: LaterCommon,
 }
 
 /// Flags that choose where it runs.
@@ -150,6 +156,26 @@ pub(super) enum QuantizeArg {
     Int4,
 }
 
+/// `--tune`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum TuneArg {
+    /// Nothing
+    Off,
+    /// Products of one row and of many, once an adapter, driver and version; a software driver's order is known
+    Fast,
+    /// All kernels that have a choice
+    Full,
+}
+
+/// `--activations`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum ActivationsArg {
+    /// Single floats
+    F32,
+    /// Bytes, a scale per 32 values
+    Int8,
+}
+
 /// `--kv-type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum KvTypeArg {
@@ -157,7 +183,7 @@ pub(super) enum KvTypeArg {
     F16,
     /// Single floats: twice the memory
     F32,
-    #[value(hide = true)]
+    /// Bytes, a scale per token, head and 32 values: half the memory of f16
     Q8,
 }
 

@@ -38,7 +38,7 @@ pub(super) fn run(files: &ModelFiles, options: &BenchOptions, context: u32) -> R
     if let Some(limits) = &limits {
         say(&format!("measured: {}", figures::measured(limits)));
     }
-    let Opened { mut player, plan, name, host_memory, .. } = adapter::open(&options.model.adapter)?;
+    let Opened { mut player, plan, name, host_memory, key, .. } = adapter::open_for(&options.model)?;
     let chunk = options.model.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.model.step_tokens);
     let slots = options.tests.iter().map(|test| test.n_parallel).max().unwrap_or(1);
     let wanted = LoadOptions {
@@ -50,7 +50,7 @@ pub(super) fn run(files: &ModelFiles, options: &BenchOptions, context: u32) -> R
         sampled_rows: 0,
         quantize: options.model.quantize,
     };
-    let model = load::model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
+    let mut model = load::model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
     let (held, rows) = (model.context_tokens(), model.step_rows_max().min(model.logit_rows_max()));
     if held < context || rows < slots {
         return Err(Error::Request(format!(
@@ -59,9 +59,7 @@ pub(super) fn run(files: &ModelFiles, options: &BenchOptions, context: u32) -> R
         )));
     }
     let chunk = chunk.min(model.step_rows_max());
-    let spinner = Progress::spinner("building kernels");
-    player.prepare(&model.kernels())?;
-    drop(spinner);
+    load::kernels(&mut model, player.as_mut(), &options.model, key.as_deref())?;
     let mut rows = Vec::new();
     for &test in &options.tests {
         for (stroke, tokens) in [("prefill", test.n_prompt.min(chunk)), ("decode", test.n_gen.min(1))] {

@@ -84,7 +84,7 @@ fn local(path: PathBuf) -> Result<PathBuf> {
 }
 
 /// Where fetched models are kept: `$TWOSTROKE_CACHE`, else `twostroke` in the user's cache folder.
-fn cache_folder() -> Result<PathBuf> {
+pub(super) fn cache_folder() -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os("TWOSTROKE_CACHE").filter(|folder| !folder.is_empty()) {
         return Ok(PathBuf::from(folder));
     }

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Command, CommandFactory};
 
 use super::args::CommandLine;
-use crate::error::{Error, Result};
+use crate::error::Error;
 
 /// Whatever follows a command that is not there yet.
 #[derive(Debug, Args)]
@@ -16,16 +16,6 @@ pub(super) struct Rest {
     /// Ignored
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true, value_name = "ARGS")]
     pub(super) rest: Vec<String>,
-}
-
-/// Flags of all commands that load a model.
-#[derive(Debug, Args)]
-#[allow(missing_docs, reason = "each is its flag")]
-pub(super) struct LaterCommon {
-    #[arg(long, hide = true)]
-    pub(super) activations: Option<String>,
-    #[arg(long, hide = true)]
-    pub(super) tune: Option<String>,
 }
 
 /// The error for something that comes later.
@@ -66,24 +56,4 @@ pub(super) fn without_hidden_tips(mut error: clap::Error) -> clap::Error {
 
 fn is_hidden_command(command: &Command, name: &str) -> bool {
     command.get_subcommands().any(|command| command.is_hide_set() && command.get_name() == name)
-}
-
-fn refuse(flags: &[(&str, bool)]) -> Result<()> {
-    match flags.iter().find(|(_, given)| *given) {
-        Some((flag, _)) => Err(error(flag)),
-        None => Ok(()),
-    }
-}
-
-impl LaterCommon {
-    /// # Errors
-    /// `Usage` when one of the flags was given.
-    pub(super) fn refuse(&self) -> Result<()> {
-        match self.activations.as_deref() {
-            None | Some("f32") => {}
-            Some("int8") => return Err(error("--activations int8")),
-            Some(other) => return Err(Error::Usage(format!("--activations: expected f32, got {other}"))),
-        }
-        refuse(&[("--tune", self.tune.is_some())])
-    }
 }

@@ -7,8 +7,9 @@ use super::interrupt;
 use super::options::ModelOptions;
 use super::progress::{Progress, Unit};
 use super::say;
+use super::tune_file::TuneFile;
 use crate::clock::{Clock, millis_from_nanos};
-use crate::engine::{Scorer, chunk_tokens_default};
+use crate::engine::{Scorer, chunk_tokens_default, tune};
 use crate::error::Result;
 use crate::format::model_files::ModelFiles;
 use crate::kernels::plan::Plan;
@@ -32,7 +33,7 @@ pub(super) fn files(options: &ModelOptions) -> Result<ModelFiles> {
 /// # Errors
 /// No adapter, a model that is not what it must be, too little memory, `Cancelled` by Ctrl-C.
 pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: Option<u32>) -> Result<Scorer> {
-    let Opened { mut player, plan, name, host_memory, .. } = adapter::open(&options.adapter)?;
+    let Opened { mut player, plan, name, host_memory, key, .. } = adapter::open_for(options)?;
     let chunk = options.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.step_tokens);
     let wanted = LoadOptions {
         context_tokens: options.context_tokens.or(context_tokens),
@@ -44,12 +45,29 @@ pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: O
         quantize: options.quantize,
         sampled_rows: 0,
     };
-    let model = model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
-    let spinner = Progress::spinner("building kernels");
-    let scorer = Scorer::new(model, player, Some(chunk))?;
-    drop(spinner);
-    interrupt::check()?;
-    Ok(scorer)
+    let mut model = model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
+    kernels(&mut model, player.as_mut(), options, key.as_deref())?;
+    Scorer::new(model, player, Some(chunk))
+}
+
+/// Builds the model's kernels, checks each against the CPU, and times what `--tune` says.
+///
+/// # Errors
+/// No variant of a kernel that is right; a lost device; `Cancelled` by Ctrl-C.
+pub(super) fn kernels(
+    model: &mut Model,
+    player: &mut dyn Player<Kernel>,
+    options: &ModelOptions,
+    key: Option<&str>,
+) -> Result<()> {
+    // The twin is what others are checked against.
+    let Some(key) = key else { return Ok(()) };
+    let _spinner = Progress::spinner("building kernels");
+    let clock = Clock::start();
+    let (mut file, mut memory) = TuneFile::open(key);
+    tune::settle(model, player, options.tune, &mut memory, &mut file)?;
+    tracing::info!(ms = millis_from_nanos(clock.nanos()), "kernels are built and checked");
+    interrupt::check()
 }
 
 /// Says what is needed and what there is, and loads the model.
@@ -64,7 +82,7 @@ pub(super) fn model(
     adapter: &str,
     host_memory: bool,
 ) -> Result<Model> {
-    let needs = Model::needs(files, player, wanted)?;
+    let needs = Model::needs(files, player, plan, wanted)?;
     say_needs(files, &needs, adapter, plan.tier, host_memory);
     if let Some(quantize) = wanted.quantize {
         let (name, file, device) = (quantize.name(), size(needs.file_bytes), size(needs.weight_bytes));

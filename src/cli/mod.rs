@@ -46,6 +46,7 @@ mod score;
 mod serving;
 mod sim;
 mod trace;
+mod tune_file;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

@@ -2,12 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use super::args::{AdapterArgs, BenchArgs, KvTypeArg, ModelArgs, OutputArg, QuantizeArg, RunArgs, ScoreArgs, TierArg};
+use super::args::{
+    ActivationsArg, AdapterArgs, BenchArgs, KvTypeArg, ModelArgs, OutputArg, QuantizeArg, RunArgs, ScoreArgs, TierArg,
+    TuneArg,
+};
 use super::later;
 use super::sampling_args::SamplingArgs;
 use crate::engine::sampling::SamplingParams;
+use crate::engine::tune::Level;
 use crate::error::{Error, Result};
 use crate::format::quantize::Quantize;
+use crate::kernels::plan::Activations;
 use crate::kernels::{KvType, Tier};
 use crate::limits::SEQS_MAX;
 
@@ -44,6 +49,10 @@ pub(super) struct ModelOptions {
     pub(super) kv: KvType,
     /// Bound of the KV pool.
     pub(super) kv_bytes: Option<u64>,
+    /// What products take of their activations.
+    pub(super) activations: Activations,
+    /// What is timed at first use of an adapter.
+    pub(super) tune: Level,
     /// What float weights become.
     pub(super) quantize: Option<Quantize>,
     /// Context to serve.
@@ -182,11 +191,10 @@ impl ModelOptions {
     /// # Errors
     /// `Usage` for a flag that makes no sense or comes later.
     pub(super) fn new(args: &ModelArgs) -> Result<Self> {
-        args.later.refuse()?;
         let kv = match args.kv_type {
             KvTypeArg::F16 => KvType::F16,
             KvTypeArg::F32 => KvType::F32,
-            KvTypeArg::Q8 => return Err(later::error("--kv-type q8")),
+            KvTypeArg::Q8 => KvType::Q8,
         };
         if args.model.as_deref() == Some("") {
             return Err(Error::Usage("--model: expected a file, a folder, hf:ORG/REPO or toy, got nothing".into()));
@@ -197,6 +205,15 @@ impl ModelOptions {
             adapter: AdapterOptions::new(&args.adapter)?,
             kv,
             kv_bytes: args.kv_memory.as_deref().map(bytes_from_text).transpose()?,
+            activations: match args.activations {
+                ActivationsArg::F32 => Activations::F32,
+                ActivationsArg::Int8 => Activations::Int8,
+            },
+            tune: match args.tune {
+                TuneArg::Off => Level::Off,
+                TuneArg::Fast => Level::Fast,
+                TuneArg::Full => Level::Full,
+            },
             quantize: args.quantize.map(|quantize| match quantize {
                 QuantizeArg::Int8 => Quantize::Int8,
                 QuantizeArg::Int4 => Quantize::Int4,

@@ -2,7 +2,6 @@
 
 use super::adapter::{self, Opened};
 use super::batch_args::BatchOptions;
-use super::interrupt;
 use super::load;
 use super::options::ModelOptions;
 use crate::clock::unix_seconds;
@@ -12,6 +11,7 @@ use crate::engine::serving::{Engine, EngineConfig};
 use crate::engine::{chunk_tokens_default, fit};
 use crate::error::Result;
 use crate::format::model_files::ModelFiles;
+use crate::kernels::plan::Plan;
 use crate::kernels::{KvType, Tier};
 use crate::limits;
 use crate::model::{LoadOptions, TokenWork};
@@ -63,7 +63,7 @@ pub(super) fn open(
     context_tokens: Option<u32>,
 ) -> Result<Serving> {
     let trace = batch.trace.as_deref().map(trace::Writer::create).transpose()?;
-    let Opened { mut player, plan, name, backend, host_memory } = adapter::open(&options.adapter)?;
+    let Opened { mut player, plan, name, backend, host_memory, key } = adapter::open_for(options)?;
     let chunk = options.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.step_tokens);
     let alone = batch.slots == 1;
     let wanted = LoadOptions {
@@ -76,7 +76,7 @@ pub(super) fn open(
         quantize: options.quantize,
         sampled_rows: batch.slots.min(limits::SAMPLED_ROWS_MAX),
     };
-    let model = load::model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
+    let mut model = load::model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
     let sched = sched::Config {
         pages: model.pages(),
         slots: model.slots(),
@@ -90,21 +90,19 @@ pub(super) fn open(
         prefix_caching: batch.prefix_caching,
         logit_rows: model.logit_rows_max(),
     };
-    let mut config = EngineConfig::new(sched, model.vocab(), digest(files, options.kv, &model.type_name()));
+    let mut config = EngineConfig::new(sched, model.vocab(), digest(files, options.kv, plan, &model.type_name()));
     config.prior = fit::prior(chunk);
     if plan.software {
         // The twin computes while it is asked to begin. A software driver has its cores full: recording the next step beside
         // the one that runs takes a core away from it (lavapipe, two cores: 22 tokens/s against 24).
         config.steps_ahead = 0;
     }
-    let spinner = super::progress::Progress::spinner("building kernels");
+    load::kernels(&mut model, player.as_mut(), options, key.as_deref())?;
     let (type_name, file_bytes, params, work) = (model.type_name(), model.file_bytes(), model.params(), model.work());
     let (context_tokens, vocab, pages) = (model.context_tokens(), model.vocab(), model.pages());
     let (context_tokens_made_for, page_bytes) = (model.context_tokens_made_for(), model.page_bytes());
     let executor = ModelExecutor::new(model, player)?.with_max_submit_nanos(options.max_submit_nanos);
     let mut engine = Engine::new(config, Box::new(executor));
-    drop(spinner);
-    interrupt::check()?;
     if let Some(mut trace) = trace {
         let unix = u64::try_from(unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
         trace.write(&Event::Meta {
@@ -138,9 +136,9 @@ pub(super) fn open(
 }
 
 /// What tells this model's K and V from another's, in one process.
-fn digest(files: &ModelFiles, kv: KvType, type_name: &str) -> [u8; 32] {
+fn digest(files: &ModelFiles, kv: KvType, plan: Plan, type_name: &str) -> [u8; 32] {
     let mut hash = Sha256::new();
-    for part in [files.name.as_str(), type_name, kv.name()] {
+    for part in [files.name.as_str(), type_name, kv.name(), plan.activations.name()] {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }

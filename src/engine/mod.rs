@@ -7,6 +7,7 @@
 //! request    what goes in and comes out          sampling   parameters of the choice of tokens, and its rules
 //! executor   what computes a step                fit        the cost model, learned from steps
 //! event      what is told of all this            scorer     a text on its own: the logits of every row
+//! tune       variants checked and timed             trial      one launch of a variant over made-up data
 //! ```
 
 pub mod event;
@@ -17,5 +18,7 @@ pub mod request;
 pub mod sampling;
 mod scorer;
 pub mod serving;
+pub mod trial;
+pub mod tune;
 
 pub use scorer::{Scorer, chunk_tokens_default};

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::clock::Clock;
 use crate::error::Result;
 use crate::kernels::{Kernel, Tape};
 use crate::model::{Model, SequenceRows};
-use crate::recording::{Command, Dispatch, Player};
+use crate::recording::{Command, Dispatch, Player, least_nanos};
 
 /// A kernel in a step.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,7 +45,7 @@ pub fn profile(model: &Model, player: &mut dyn Player<Kernel>, sequences: &[Sequ
     model.record(&mut tape, sequences);
     let ticket = player.submit(&tape)?;
     player.wait(ticket)?;
-    let all: Vec<&Dispatch<Kernel>> = dispatches(&tape).collect();
+    let all: Vec<&Dispatch<Kernel>> = tape.dispatches().collect();
     let nanos = time(player, &tape, &all)?;
     let mut groups: BTreeMap<Kernel, Vec<&Dispatch<Kernel>>> = BTreeMap::new();
     for dispatch in all {
@@ -68,13 +67,6 @@ pub fn profile(model: &Model, player: &mut dyn Player<Kernel>, sequences: &[Sequ
     Ok(Profile { nanos, kernels })
 }
 
-fn dispatches(tape: &Tape) -> impl Iterator<Item = &Dispatch<Kernel>> {
-    tape.commands.iter().filter_map(|command| match command {
-        Command::Dispatch(dispatch) => Some(dispatch),
-        Command::Upload { .. } | Command::Read { .. } => None,
-    })
-}
-
 /// Nanoseconds of `launches`, by the adapter's clock where it has one, repeated until a run is long enough.
 #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run are far below 2^52")]
 fn time(player: &mut dyn Player<Kernel>, tape: &Tape, launches: &[&Dispatch<Kernel>]) -> Result<f64> {
@@ -85,13 +77,7 @@ fn time(player: &mut dyn Player<Kernel>, tape: &Tape, launches: &[&Dispatch<Kern
         for _ in 0..repeats {
             run.commands.extend(launches.iter().map(|&dispatch| Command::Dispatch(dispatch.clone())));
         }
-        let mut least = f64::MAX;
-        for _ in 0..RUNS {
-            let clock = Clock::start();
-            let ticket = player.submit(&run)?;
-            let played = player.wait(ticket)?;
-            least = least.min(played.gpu_nanos.unwrap_or(clock.nanos()) as f64);
-        }
+        let least = least_nanos(player, &run, RUNS)? as f64;
         if least >= ENOUGH_NANOS || repeats >= REPEATS_MAX {
             return Ok(least / repeats as f64);
         }

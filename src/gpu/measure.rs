@@ -1,9 +1,8 @@
 //! What an adapter can do at most, measured on it: copy bandwidth, arithmetic rates, what a launch and a submit cost.
 
-use crate::clock::Clock;
 use crate::error::Result;
 use crate::kernels::probe::{self, DOT_OPS, FMA_OPS, INVOCATIONS, Probe};
-use crate::recording::{BufferId, Player, Recording};
+use crate::recording::{BufferId, Player, Recording, least_nanos, least_wall_nanos};
 
 /// The limits.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
@@ -108,30 +107,18 @@ fn until_enough(mut run: impl FnMut(u32) -> Result<u64>, most: u32) -> Result<(u
 
 /// Least nanoseconds of several runs, by the adapter's clock where it has one.
 fn best(player: &mut dyn Player<Probe>, out: BufferId, record: impl Fn(&mut Recording<Probe>)) -> Result<u64> {
-    runs(player, out, record, true)
+    least_nanos(player, &tape(out, record), RUNS)
 }
 
 /// Least nanoseconds until the result is there.
 fn wall(player: &mut dyn Player<Probe>, out: BufferId, record: impl Fn(&mut Recording<Probe>)) -> Result<u64> {
-    runs(player, out, record, false)
+    least_wall_nanos(player, &tape(out, record), RUNS)
 }
 
-fn runs(
-    player: &mut dyn Player<Probe>,
-    out: BufferId,
-    record: impl Fn(&mut Recording<Probe>),
-    by_adapter: bool,
-) -> Result<u64> {
+/// What `record` records, and a word of its result.
+fn tape(out: BufferId, record: impl Fn(&mut Recording<Probe>)) -> Recording<Probe> {
     let mut tape = Recording::new();
     record(&mut tape);
     tape.read(out, 0, 4);
-    let mut least = u64::MAX;
-    for _ in 0..RUNS {
-        let clock = Clock::start();
-        let ticket = player.submit(&tape)?;
-        let played = player.wait(ticket)?;
-        let waited = clock.nanos();
-        least = least.min(if by_adapter { played.gpu_nanos.unwrap_or(waited) } else { waited });
-    }
-    Ok(least)
+    tape
 }

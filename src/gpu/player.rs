@@ -104,11 +104,8 @@ impl<K: Program> GpuPlayer<K> {
     /// What variants suit this device.
     #[must_use]
     pub fn plan(&self) -> Plan {
-        Plan {
-            tier: self.device.tier,
-            software: self.capabilities.software(),
-            int64: self.device.features.contains(wgpu::Features::SHADER_INT64),
-        }
+        let int64 = self.device.features.contains(wgpu::Features::SHADER_INT64);
+        Plan::new(self.device.tier, self.capabilities.software(), int64)
     }
 
     /// Gives the device back to the driver. Each later call says [`Error::DeviceLost`].
@@ -145,8 +142,8 @@ impl<K: Program> GpuPlayer<K> {
 
     /// Compiles and binds what a recording launches, and asserts its launches.
     fn bind(&mut self, recording: &Recording<K>) -> Result<()> {
-        self.pipelines.prepare(&self.device, dispatches(recording).map(|dispatch| dispatch.kernel))?;
-        for dispatch in dispatches(recording) {
+        self.pipelines.prepare(&self.device, recording.dispatches().map(|dispatch| dispatch.kernel))?;
+        for dispatch in recording.dispatches() {
             let built = self.pipelines.built(dispatch.kernel);
             assert_launch(dispatch, built.bindings, built.params_bytes, recording.params.len());
             let find = |id| find(&self.buffers, id);
@@ -362,14 +359,6 @@ fn create_params(device: &Device, bytes: u64) -> Result<wgpu::Buffer> {
 fn find(buffers: &HashMap<BufferId, wgpu::Buffer>, id: BufferId) -> &wgpu::Buffer {
     buffers.get(&id).unwrap_or_else(|| panic!("{id:?} is no buffer"))
 }
-
-fn dispatches<K>(recording: &Recording<K>) -> impl Iterator<Item = &Dispatch<K>> {
-    recording.commands.iter().filter_map(|command| match command {
-        Command::Dispatch(dispatch) => Some(dispatch),
-        Command::Upload { .. } | Command::Read { .. } => None,
-    })
-}
-
 /// Bytes of all reads, each asserted to lie in its buffer.
 fn read_bytes<K>(recording: &Recording<K>, size: impl Fn(BufferId) -> u64) -> u64 {
     let mut total = 0;

@@ -21,7 +21,7 @@ use super::{Exchange, Kernel, KvType, Spec, Tape, fold, padded, params_struct};
 use crate::limits::SPLIT_TOKENS;
 use crate::recording::BufferId;
 
-pub(super) use choose::{choose_decode, choose_prefill, decode_shapes, prefill_shapes};
+pub(super) use choose::{candidates, choose_decode, choose_prefill, decode_shapes, prefill_shapes};
 pub(super) use choose::{decode_spec, merge_spec, prefill_spec};
 pub(super) use twin::{decode_twin, merge_twin, prefill_twin};
 

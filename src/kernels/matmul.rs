@@ -1,9 +1,10 @@
 //! Activations times a packed weight matrix, dequantised on the way: GEMV for few rows, GEMM tiles for many.
 
+use super::choices::Class;
 use super::gate_act::{self, Activation};
 use super::layout::{self, Packed, Scales, TwinPlanes};
-use super::plan::Plan;
-use super::{Access, Exchange, Kernel, Spec, Tape, Tier, floats, params_struct, rms_norm};
+use super::plan::{Activations, Plan};
+use super::{Access, Exchange, Kernel, Spec, Tape, Tier, floats, params_struct, quant_act, rms_norm};
 use crate::format::block::BlockFormat;
 use crate::limits::{BLOCK_WEIGHTS, SLICE_BLOCKS_MIN, SLICES_MAX};
 use crate::recording::BufferId;
@@ -23,6 +24,10 @@ pub struct Shape {
     pub slices: u8,
     /// Where activations come from.
     pub exchange: Exchange,
+    /// Activations are bytes, and sums within a block integers; `None` for floats.
+    pub int8: Option<Int8>,
+    /// Bytes times codes of 4 bits, two columns in one integer product: half the work, where a driver multiplies bytes one by one.
+    pub pairs: bool,
     /// Codes and scales are loaded as 64-bit words, scales of two columns in one: half the loads, where a driver makes them one
     /// by one.
     pub long: bool,
@@ -30,6 +35,15 @@ pub struct Shape {
     pub gated: bool,
     /// [`Args::norm`] is applied on the way.
     pub normed: bool,
+}
+
+/// Where activations become bytes. Both give the same bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Int8 {
+    /// By [`super::quant_act`] before.
+    Packed,
+    /// On the way, in each workgroup.
+    Inline,
 }
 
 /// RMS norm of the activations, with the bits of [`super::rms_norm`].
@@ -51,6 +65,8 @@ pub struct Args {
     pub x: BufferId,
     /// Floats between rows of `x`; a multiple of 32.
     pub x_stride: u32,
+    /// `x` after [`super::quant_act`]; where [`packs`] says so.
+    pub packed: Option<BufferId>,
     /// Added to each row, `[weights.rows]` f32 from `bias_start` on.
     pub bias: Option<BufferId>,
     /// First element of `bias` that belongs to these weights.
@@ -119,12 +135,26 @@ pub fn record(tape: &mut Tape, plan: Plan, args: &Args) {
     record_shape(tape, Shape { normed: args.norm.is_some(), ..shape }, args);
 }
 
-/// Whether a product of `rows` rows of `k` elements may norm them on the way: where a launch costs more than to sum a row's squares
-/// in each workgroup.
+/// Whether a product of `rows` rows reads what [`super::quant_act`] made of its activations.
 #[must_use]
-pub fn norms(plan: Plan, rows: u32, k: u32) -> bool {
-    let subgroup = plan.exchange() == Exchange::Subgroup;
-    plan.software && subgroup && rows == 1 && k <= NORMED_MAX
+pub fn packs(plan: Plan, format: BlockFormat, gated: bool, rows: u32) -> bool {
+    choose(plan, format, rows, gated).int8 == Some(Int8::Packed)
+}
+
+/// A few rows become bytes on the way, where that costs less than a launch and a subgroup shares the work.
+fn is_inline(plan: Plan, rows: u32) -> bool {
+    plan.software && plan.exchange() == Exchange::Subgroup && rows <= INLINE_ROWS
+}
+
+/// Most rows that each workgroup makes bytes of by itself.
+const INLINE_ROWS: u32 = 4;
+
+/// Whether a product of `rows` rows of `k` elements with these weights may norm them on the way: where a launch costs more than to
+/// sum a row's squares in each workgroup.
+#[must_use]
+pub fn norms(plan: Plan, format: BlockFormat, gated: bool, rows: u32, k: u32) -> bool {
+    let by_subgroup = || choose(plan, format, 1, gated).exchange == Exchange::Subgroup;
+    plan.software && rows == 1 && k <= NORMED_MAX && by_subgroup()
 }
 
 /// Longest row that is normed on the way: a workgroup then needs some 2 us to sum its squares, and a launch 30 (lavapipe, two cores).
@@ -163,7 +193,10 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
         columns,
         blocks,
         slice_blocks: slice_blocks(weights.format, blocks),
-        x_stride_vectors: args.x_stride / 4,
+        x_stride_vectors: match shape.int8 {
+            Some(Int8::Packed) => args.x_stride / BLOCK_WEIGHTS * quant_act::BLOCK_WORDS / 4,
+            _ => args.x_stride / 4,
+        },
         out_stride: args.out_stride,
         out_column: args.out_column,
         has_bias: u32::from(args.bias.is_some()),
@@ -177,7 +210,11 @@ pub fn record_shape(tape: &mut Tape, shape: Shape, args: &Args) {
         eps: args.norm.map_or(0.0, |norm| norm.eps),
     };
     let bias = args.bias.unwrap_or(weights.scales);
-    let mut bindings = vec![weights.codes, weights.scales, weights.high, args.x, bias, args.out];
+    let x = match shape.int8 {
+        Some(Int8::Packed) => args.packed.expect("activations were packed before"),
+        _ => args.x,
+    };
+    let mut bindings = vec![weights.codes, weights.scales, weights.high, x, bias, args.out];
     bindings.extend(args.norm.map(|norm| norm.weight));
     tape.dispatch(Kernel::Matmul(shape), &bindings, &params, grid);
 }
@@ -190,36 +227,71 @@ pub(super) fn choose(plan: Plan, format: BlockFormat, rows: u32, gated: bool) ->
         3 | 4 => 4,
         _ => 8,
     };
-    shape(plan, format, few, gated)
+    let int8 = (plan.activations == Activations::Int8 && format.has_scales()).then_some(if is_inline(plan, rows) {
+        Int8::Inline
+    } else {
+        Int8::Packed
+    });
+    let place = plan.choices.get(Class::Matmul { format, rows: few, gated });
+    let shape = shape(plan, format, few, gated, place);
+    // Only a subgroup shares the work of making bytes.
+    let int8 = match (int8, shape.exchange) {
+        (Some(Int8::Inline), Exchange::Storage | Exchange::Workgroup) => Some(Int8::Packed),
+        _ => int8,
+    };
+    let small = matches!(format, BlockFormat::Q4_0 | BlockFormat::Q4_1 | BlockFormat::Q4K);
+    Shape { int8, pairs: int8.is_some() && small && plan.software, ..shape }
 }
 
-fn shape(plan: Plan, format: BlockFormat, rows: u8, gated: bool) -> Shape {
-    let (cols, lanes, slices, exchange) = match (plan.software, plan.exchange(), rows) {
+/// Tiles of a class: (columns a lane, lanes, K slices side by side, source of activations), the best known first. A change of tile
+/// never changes a bit; the last resort takes activations another way than the others.
+fn tiles(plan: Plan, rows: u8, gated: bool) -> [(u8, u8, u8, Exchange); 2] {
+    match (plan.software, plan.exchange(), rows) {
         // A software driver has a few wide cores: fat lanes. In a subgroup x is loaded once and broadcast; without one
         // every lane reads it, which beats workgroup memory twice on lavapipe and by a third on SwiftShader.
-        (true, Exchange::Subgroup, _) => (8, 8, 1, Exchange::Subgroup),
-        (true, _, _) => (8, 8, 1, Exchange::Storage),
+        (true, Exchange::Subgroup, _) => [(8, 8, 1, Exchange::Subgroup), (8, 8, 1, Exchange::Storage)],
+        (true, _, _) => [(8, 8, 1, Exchange::Storage), (8, 8, 1, Exchange::Workgroup)],
         // A real GPU needs thousands of lanes: K slices side by side where there is one row.
-        (false, _, 1..=4) => (if gated { 2 } else { 1 }, 16, 16, Exchange::Storage),
-        (false, Exchange::Subgroup, _) => (4, 64, 1, Exchange::Subgroup),
-        (false, _, _) => (4, 64, 1, Exchange::Workgroup),
-    };
+        (false, _, 1..=4) => {
+            let cols = if gated { 2 } else { 1 };
+            [(cols, 16, 16, Exchange::Storage), (cols, 32, 8, Exchange::Storage)]
+        }
+        (false, Exchange::Subgroup, _) => [(4, 64, 1, Exchange::Subgroup), (4, 64, 1, Exchange::Workgroup)],
+        (false, _, _) => [(4, 64, 1, Exchange::Workgroup), (8, 32, 1, Exchange::Storage)],
+    }
+}
+
+/// Candidates of a class.
+pub(super) fn candidates(plan: Plan, rows: u8, gated: bool) -> u8 {
+    u8::try_from(tiles(plan, rows, gated).len()).expect("a few")
+}
+
+fn shape(plan: Plan, format: BlockFormat, rows: u8, gated: bool, place: u8) -> Shape {
+    let tiles = tiles(plan, rows, gated);
+    let (cols, lanes, slices, exchange) = tiles[usize::from(place).min(tiles.len() - 1)];
     // lavapipe loads lane by lane, whatever the width: 64-bit words make a GEMV a tenth faster, and tiles by a twentieth.
-    let long = plan.software && plan.int64;
-    Shape { format, rows, cols, lanes, slices, exchange, long, gated, normed: false }
+    let long = plan.software && plan.int64 && exchange == Exchange::Subgroup;
+    Shape { format, rows, cols, lanes, slices, exchange, int8: None, pairs: false, long, gated, normed: false }
 }
 
 /// All variants that [`choose`] can return, and those that norm.
 pub(super) fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for (tier, int64) in [(Tier::Base, false), (Tier::Subgroup, false), (Tier::Subgroup, true)] {
-        for software in [false, true] {
-            for format in BlockFormat::ALL {
-                for gated in [false, true] {
-                    let plan = Plan { tier, software, int64 };
-                    shapes.extend([1, 2, 4, 8].map(|rows| shape(plan, format, rows, gated)));
-                    if norms(plan, 1, 1) {
-                        shapes.push(Shape { normed: true, ..shape(plan, format, 1, gated) });
+        for plan in [false, true].map(|software| Plan::new(tier, software, int64)) {
+            let classes = BlockFormat::ALL.into_iter().flat_map(|f| [false, true].map(|gated| (f, gated)));
+            for ((format, gated), activations) in
+                classes.flat_map(|c| Activations::ALL.map(|activations| (c, activations)))
+            {
+                for rows in [1, 2, 4, 8] {
+                    for place in 0..candidates(plan, rows, gated) {
+                        let mut plan = Plan { activations, ..plan };
+                        plan.choices.set(Class::Matmul { format, rows, gated }, place);
+                        let shape = choose(plan, format, rows.into(), gated);
+                        shapes.push(shape);
+                        if rows == 1 && norms(plan, format, gated, 1, 1) {
+                            shapes.push(Shape { normed: true, ..shape });
+                        }
                     }
                 }
             }
@@ -229,23 +301,28 @@ pub(super) fn shapes() -> Vec<Shape> {
 }
 
 pub(super) fn spec(shape: Shape) -> Spec {
-    let Shape { format, rows, cols, lanes, slices, exchange, long, gated, normed } = shape;
+    let Shape { format, rows, cols, lanes, slices, exchange, int8, pairs, long, gated, normed } = shape;
     let exchange_name = match exchange {
         Exchange::Subgroup => "subgroup",
         Exchange::Workgroup => "workgroup",
         Exchange::Storage => "storage",
     };
+    let int8_name = int8.map(|int8| match int8 {
+        Int8::Packed => "packed",
+        Int8::Inline => "inline",
+    });
     Spec {
         label: format!(
-            "matmul{}{}_{}_r{rows}c{cols}_l{lanes}s{slices}_{exchange_name}{}",
+            "matmul{}{}_{}{}_r{rows}c{cols}_l{lanes}s{slices}_{exchange_name}{}",
             if gated { "_gated" } else { "" },
             if normed { "_normed" } else { "" },
             format.name(),
+            int8_name.map_or_else(String::new, |name| format!("_int8_{name}{}", if pairs { "_pairs" } else { "" })),
             if long { "_long" } else { "" },
         ),
         shader: "matmul",
         constants: minijinja::context! {
-            rows, cols, lanes, slices, exchange => exchange_name, long, gated, normed, ..layout::constants(format)
+            rows, cols, lanes, slices, slices_max => SLICES_MAX, exchange => exchange_name, int8 => int8_name, pairs, long, gated, normed, ..layout::constants(format)
         },
         bindings: if normed { &BINDINGS } else { &BINDINGS[..6] },
         params_bytes: Params::BYTES,
@@ -282,16 +359,11 @@ pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u
         high: &inputs[2],
     };
     let (out, norm) = outputs.split_at_mut(1);
-    let x = floats(&inputs[3]);
-    let normed = norm.first().map(|weight| {
-        let row = &x[..p.x_stride_vectors as usize * 4];
-        rms_norm::twin_row(row, floats(weight), p.dim, p.eps)
-    });
-    let x = normed.as_deref().unwrap_or(x);
+    let x = twin_x(shape, &p, &inputs[3], norm.first().map(Vec::as_slice));
     let bias = if p.has_bias == 0 { &[] } else { &floats(&inputs[4])[p.bias_start as usize..] };
     let columns = p.columns as usize;
     let width = columns * gates as usize;
-    let y = twin_product(&planes, &p, x, bias, width);
+    let y = twin_product(&planes, &p, &x, bias, width);
     let out = super::floats_mut(&mut out[0]);
     for (row, y) in y.chunks_exact(width).enumerate() {
         let to = row * p.out_stride as usize + p.out_column as usize;
@@ -306,8 +378,36 @@ pub(super) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem: &mut [Vec<u
     }
 }
 
+/// Activations as a product takes them.
+struct TwinX<'a> {
+    /// `[rows, stride]`.
+    values: std::borrow::Cow<'a, [f32]>,
+    stride: usize,
+    /// What the values of each block are multiplied with; empty where that is 1.
+    scales: Vec<f32>,
+}
+
+fn twin_x<'a>(shape: Shape, p: &Params, x: &'a [u32], norm: Option<&[u32]>) -> TwinX<'a> {
+    if shape.int8 == Some(Int8::Packed) {
+        let quant_act::Quantized { codes, scales } = quant_act::twin_read(x);
+        let stride = p.x_stride_vectors as usize * 4 / quant_act::BLOCK_WORDS as usize * 32;
+        return TwinX { values: codes.into(), stride, scales };
+    }
+    let (x, stride) = (floats(x), p.x_stride_vectors as usize * 4);
+    let mut values: std::borrow::Cow<'_, [f32]> = match norm {
+        Some(weight) => rms_norm::twin_row(&x[..stride], floats(weight), p.dim, p.eps).into(),
+        None => x.into(),
+    };
+    let mut scales = Vec::new();
+    if shape.int8 == Some(Int8::Inline) {
+        let quant_act::Quantized { codes, scales: each } = quant_act::twin_blocks(&values);
+        (values, scales) = (codes.into(), each);
+    }
+    TwinX { values, stride, scales }
+}
+
 /// `[rows, width]`: all columns, shared between threads.
-fn twin_product(planes: &TwinPlanes<'_>, p: &Params, x: &[f32], bias: &[f32], width: usize) -> Vec<f32> {
+fn twin_product(planes: &TwinPlanes<'_>, p: &Params, x: &TwinX<'_>, bias: &[f32], width: usize) -> Vec<f32> {
     let threads = thread_count(width);
     let share = width.div_ceil(TWIN_COLUMNS).div_ceil(threads) * TWIN_COLUMNS;
     let mut parts: Vec<Vec<f32>> = (0..threads).map(|_| Vec::new()).collect();
@@ -345,7 +445,7 @@ fn thread_count(columns: usize) -> usize {
 fn twin_columns(
     planes: &TwinPlanes<'_>,
     p: &Params,
-    x: &[f32],
+    x: &TwinX<'_>,
     bias: &[f32],
     range: std::ops::Range<usize>,
 ) -> Vec<f32> {
@@ -369,12 +469,14 @@ fn twin_columns(
                 slices.fill([0.0; TWIN_COLUMNS]);
             }
             for (row, slice) in slices.iter_mut().enumerate() {
-                let at = row * p.x_stride_vectors as usize * 4 + block * 32;
+                let at = row * x.stride + block * 32;
+                let x_scale = x.scales.get(at / 32).copied().unwrap_or(1.0);
                 let parts = layout::parts(format).max(1) as usize;
                 let weights = 32 / parts;
                 for part in 0..parts {
                     let run = part * weights..(part + 1) * weights;
-                    twin_part(&x[at..at + 32][run.clone()], &codes[run], &d[part], &m[part], format, slice);
+                    let x = (&x.values[at..at + 32][run.clone()], x_scale);
+                    twin_part(x, &codes[run], &d[part], &m[part], format, slice);
                 }
             }
             if (block as u32 + 1).is_multiple_of(p.slice_blocks) || block + 1 == planes.blocks {
@@ -391,9 +493,9 @@ fn twin_columns(
     out
 }
 
-/// Codes that share a scale, into the slice.
+/// Codes that share a scale, into the slice. Of bytes all sums are exact, in whatever order.
 fn twin_part(
-    x: &[f32],
+    (x, x_scale): (&[f32], f32),
     codes: &[[f32; TWIN_COLUMNS]],
     d: &[f32; TWIN_COLUMNS],
     m: &[f32; TWIN_COLUMNS],
@@ -415,9 +517,9 @@ fn twin_part(
         x.chunks_exact(4).for_each(|v| x_sum += ((v[0] + v[1]) + v[2]) + v[3]);
     }
     for c in 0..TWIN_COLUMNS {
-        slice[c] += sum[c] * d[c];
+        slice[c] += sum[c] * x_scale * d[c];
         if format.has_minimum() {
-            slice[c] += x_sum * m[c];
+            slice[c] += x_sum * x_scale * m[c];
         }
     }
 }

@@ -5,18 +5,23 @@
 
 pub mod argmax;
 pub mod attn;
+pub mod choices;
 pub mod embed;
 pub mod gate_act;
+pub mod kv_page;
 pub mod layout;
 pub mod matmul;
 pub mod plan;
 pub mod probe;
 pub mod program;
+pub mod quant_act;
 pub mod rms_norm;
 pub mod rope_kv;
 pub mod sample;
 mod template;
 pub mod variants;
+
+pub use kv_page::KvType;
 
 use crate::format::block::BlockFormat;
 use crate::limits;
@@ -58,35 +63,6 @@ pub enum Exchange {
     Workgroup,
     /// Each lane reads what it needs from storage.
     Storage,
-}
-
-/// How K and V are stored in their pages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum KvType {
-    /// Single floats.
-    F32,
-    /// Halves, two in a word; values saturate at ±65504.
-    F16,
-}
-
-impl KvType {
-    /// Lower-case name, as on the command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-        }
-    }
-
-    /// Bytes of one stored value.
-    #[must_use]
-    pub const fn bytes(self) -> u64 {
-        match self {
-            Self::F32 => 4,
-            Self::F16 => 2,
-        }
-    }
 }
 
 /// One row (token) of a ragged batch, as the shaders see it: `vec4<u32>`.
@@ -180,6 +156,8 @@ pub enum Kernel {
     },
     /// Activations times a packed weight matrix.
     Matmul(matmul::Shape),
+    /// Activations as bytes.
+    QuantAct,
     /// Q/K norm, RoPE, and K and V into their pages.
     RopeKv {
         /// How the pages store K and V.
@@ -232,6 +210,7 @@ impl Kernel {
             Self::Embed { format } => embed::spec(format),
             Self::RmsNorm { lanes } => rms_norm::spec(lanes),
             Self::Matmul(shape) => matmul::spec(shape),
+            Self::QuantAct => quant_act::spec(),
             Self::RopeKv { kv, norm } => rope_kv::spec(kv, norm),
             Self::AttnPrefill(shape) => attn::prefill_spec(shape),
             Self::AttnDecode(shape) => attn::decode_spec(shape),
@@ -264,6 +243,7 @@ impl Kernel {
             Self::Embed { format } => embed::twin(format, params, grid, mem),
             Self::RmsNorm { .. } => rms_norm::twin(params, grid, mem),
             Self::Matmul(shape) => matmul::twin(shape, params, grid, mem),
+            Self::QuantAct => quant_act::twin(params, grid, mem),
             Self::RopeKv { kv, norm } => rope_kv::twin(kv, norm, params, grid, mem),
             Self::AttnPrefill(shape) => attn::prefill_twin(shape, params, grid, mem),
             Self::AttnDecode(shape) => attn::decode_twin(shape, params, grid, mem),

@@ -29,6 +29,12 @@ impl Program for Kernel {
     }
 }
 
+/// A digest of all shader files, in hexadecimal: what a build's kernels are made of.
+#[must_use]
+pub fn shaders_digest() -> String {
+    super::template::digest()
+}
+
 /// Asserts what both players rely on: as many bindings and params bytes as the program has, params inside `params_len` at
 /// their stride, and no buffer that is written bound twice.
 pub fn assert_launch<K: Program>(dispatch: &Dispatch<K>, bindings: &[Access], params_bytes: u32, params_len: usize) {

@@ -3,6 +3,7 @@
 use minijinja::context;
 
 use super::Access::{Read, Write};
+use super::kv_page::{F16_MAX, KvBlock, Side};
 use super::{Kernel, KvType, Row, Spec, Tape, Tier, floats, floats_mut, fold, params_struct};
 use crate::limits::{HEAD_DIM_MAX, HEAD_DIM_STEP, PAGE_TOKENS};
 use crate::recording::BufferId;
@@ -61,8 +62,6 @@ pub struct Args {
 
 /// Invocations of a workgroup.
 const INVOCATIONS: u32 = 64;
-/// Largest half; larger values saturate.
-const F16_MAX: f32 = 65_504.0;
 
 params_struct! {
     /// Params of the launch.
@@ -124,7 +123,7 @@ pub(super) fn spec(kv: KvType, norm: bool) -> Spec {
         shader: "rope_kv",
         constants: context! {
             norm,
-            kv_f32 => kv == KvType::F32,
+            kv => kv.name(),
             invocations => INVOCATIONS,
             page_tokens => PAGE_TOKENS,
             f16_max => format!("{F16_MAX:?}"),
@@ -165,16 +164,11 @@ pub(super) fn twin(kv: KvType, norm: bool, params: &[u8], grid: [u32; 3], mem: &
             continue;
         }
         let page = tables[row.slot as usize * params.table_stride as usize + (row.position / PAGE_TOKENS) as usize];
-        let (tokens, token) = (PAGE_TOKENS as usize, (row.position % PAGE_TOKENS) as usize);
-        let (is_v, kv_head) = ((head - heads) / kv_heads, (head - heads) % kv_heads);
-        let (block, units) = (page as usize * kv_heads + kv_head, head_dim / STEP);
-        for (unit, values) in x.chunks_exact(STEP).enumerate() {
-            if is_v == 0 {
-                store(kv, k_pages, (block * units + unit) * tokens + token, values);
-            } else {
-                store(kv, v_pages, (block * tokens + token) * units + unit, values);
-            }
-        }
+        let is_v = head >= heads + kv_heads;
+        let (pages, side) = if is_v { (&mut *v_pages, Side::V) } else { (&mut *k_pages, Side::K) };
+        let block = KvBlock::new(kv, side, params.head_dim);
+        let at = (page as usize * kv_heads + (head - heads) % kv_heads) * block.words();
+        block.write(&mut pages[at..at + block.words()], (row.position % PAGE_TOKENS) as usize, &x);
     }
 }
 
@@ -198,17 +192,5 @@ fn rotate(params: &Params, x: &mut [f32], rope: &[f32]) {
         let (a, b) = if params.interleaved == 1 { (2 * pair, 2 * pair + 1) } else { (pair, pair + pairs) };
         let (cos, sin) = (cos_sin[0], cos_sin[1]);
         (x[a], x[b]) = (x[a] * cos - x[b] * sin, x[b] * cos + x[a] * sin);
-    }
-}
-
-fn store(kv: KvType, pages: &mut [u32], unit: usize, values: &[f32]) {
-    match kv {
-        KvType::F32 => floats_mut(pages)[unit * STEP..][..STEP].copy_from_slice(values),
-        KvType::F16 => {
-            let half = |x: f32| u32::from(half::f16::from_f32(x.clamp(-F16_MAX, F16_MAX)).to_bits());
-            for (word, two) in pages[unit * STEP / 2..][..STEP / 2].iter_mut().zip(values.chunks_exact(2)) {
-                *word = half(two[0]) | half(two[1]) << 16;
-            }
-        }
     }
 }

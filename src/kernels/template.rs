@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, UndefinedBehavior, Value};
+use sha2::{Digest, Sha256};
 
 /// All shader files, by name. `shared/` holds includes.
 const SOURCES: &[(&str, &str)] = &[
@@ -19,6 +20,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("matmul", include_str!("../../shaders/matmul.wgsl")),
     ("probe_copy", include_str!("../../shaders/probe_copy.wgsl")),
     ("probe_math", include_str!("../../shaders/probe_math.wgsl")),
+    ("quant_act", include_str!("../../shaders/quant_act.wgsl")),
     ("rms_norm", include_str!("../../shaders/rms_norm.wgsl")),
     ("rope_kv", include_str!("../../shaders/rope_kv.wgsl")),
     ("shared/act", include_str!("../../shaders/shared/act.wgsl")),
@@ -32,6 +34,9 @@ const SOURCES: &[(&str, &str)] = &[
     ("shared/attn", include_str!("../../shaders/shared/attn.wgsl")),
     ("shared/attn_rows", include_str!("../../shaders/shared/attn_rows.wgsl")),
     ("shared/attn_split", include_str!("../../shaders/shared/attn_split.wgsl")),
+    ("shared/int8", include_str!("../../shaders/shared/int8.wgsl")),
+    ("shared/matmul_float", include_str!("../../shaders/shared/matmul_float.wgsl")),
+    ("shared/matmul_int8", include_str!("../../shaders/shared/matmul_int8.wgsl")),
     ("shared/norm_row", include_str!("../../shaders/shared/norm_row.wgsl")),
     ("shared/sample", include_str!("../../shaders/shared/sample.wgsl")),
     ("shared/sample_top", include_str!("../../shaders/shared/sample_top.wgsl")),
@@ -50,6 +55,18 @@ fn environment() -> &'static Environment<'static> {
         }
         env
     })
+}
+
+/// A digest of all files.
+pub(super) fn digest() -> String {
+    let mut hash = Sha256::new();
+    for (name, text) in SOURCES {
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name);
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    }
+    hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The WGSL text of `shader` with `constants` filled in.

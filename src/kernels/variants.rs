@@ -6,11 +6,11 @@ use crate::format::block::BlockFormat;
 /// Every variant that a plan can choose, each once, sorted.
 #[must_use]
 pub fn all() -> Vec<Kernel> {
-    let mut kernels = vec![Kernel::AttnMerge, Kernel::GateAct, Kernel::Argmax];
+    let mut kernels = vec![Kernel::AttnMerge, Kernel::GateAct, Kernel::Argmax, Kernel::QuantAct];
     kernels.extend(rms_norm::LANES.map(|lanes| Kernel::RmsNorm { lanes }));
     kernels.extend(BlockFormat::ALL.map(|format| Kernel::Embed { format }));
     for norm in [false, true] {
-        kernels.extend([KvType::F32, KvType::F16].map(|kv| Kernel::RopeKv { kv, norm }));
+        kernels.extend(KvType::ALL.map(|kv| Kernel::RopeKv { kv, norm }));
     }
     kernels.extend(matmul::shapes().into_iter().map(Kernel::Matmul));
     kernels.extend(attn::prefill_shapes().into_iter().map(Kernel::AttnPrefill));

@@ -1,6 +1,6 @@
 //! A ragged batch as the kernels see it: rows, attention tiles, and which rows' logits are wanted.
 
-use super::sizes::{DECODE_ROWS, Sizes, splits};
+use super::sizes::{Sizes, splits};
 use super::{Answer, SequenceRows, Want};
 use crate::kernels::embed::FROM_HISTORY;
 use crate::kernels::{Row, Tile};
@@ -33,8 +33,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Lays out `sequences`; a prefill tile takes `tile_tokens` rows.
-    pub(super) fn new(sequences: &[SequenceRows<'_>], sizes: &Sizes, tile_tokens: u32) -> Self {
+    /// Lays out `sequences`; up to `decode_rows` rows of one go through decode attention, and a prefill tile takes `tile_tokens`.
+    pub(super) fn new(sequences: &[SequenceRows<'_>], sizes: &Sizes, decode_rows: u32, tile_tokens: u32) -> Self {
         let mut batch = Self::default();
         let mut decode = Vec::new();
         let mut first = 0;
@@ -47,7 +47,7 @@ impl Batch {
                 slot: sequence.slot,
                 position: sequence.position + at,
             };
-            if count <= DECODE_ROWS {
+            if count <= decode_rows {
                 decode.extend((0..count).map(|at| tile(at, 1)));
             } else {
                 let step = tile_tokens as usize;

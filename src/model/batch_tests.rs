@@ -36,7 +36,7 @@ fn prompts_make_tiles_and_single_rows_make_waves() {
         sequence(2, 10, 1, Want::Argmax),
         sequence(3, 255, 3, Want::LastLogits),
     ];
-    let batch = Batch::new(&sequences, &sizes(), 8);
+    let batch = Batch::new(&sequences, &sizes(), 4, 8);
     assert_eq!(batch.rows.len(), 25);
     assert_eq!(batch.rows[3], Row { token: 7, position: 2, slot: 1, pad: 0 });
     let tile = |row, rows, slot, position| Tile { row, rows, slot, position };
@@ -68,7 +68,7 @@ fn ids_come_before_logits_whatever_the_order_of_sequences() {
         sequence(3, 0, 2, Want::Argmax),
         sequence(0, 3, 4, Want::LastLogits),
     ];
-    let batch = Batch::new(&sequences, &sizes(), 8);
+    let batch = Batch::new(&sequences, &sizes(), 4, 8);
     assert_eq!(batch.argmax_rows, 2);
     assert_eq!(batch.map, [7, 15, 0, 1, 2, 19]);
     let answer = |start, rows, row_words| Answer { start, rows, row_words };
@@ -81,7 +81,7 @@ fn ids_come_before_logits_whatever_the_order_of_sequences() {
 #[test]
 fn each_broken_promise_of_the_caller_is_caught() {
     let broken = |sequence: SequenceRows<'static>| {
-        std::panic::catch_unwind(|| Batch::new(&[sequence], &sizes(), 8)).unwrap_err()
+        std::panic::catch_unwind(|| Batch::new(&[sequence], &sizes(), 4, 8)).unwrap_err()
     };
     broken(sequence(4, 0, 1, Want::Nothing)); // no such slot
     broken(sequence(0, 0, 0, Want::Nothing)); // no tokens

@@ -14,7 +14,7 @@
 use super::Model;
 use super::batch::Batch;
 use crate::kernels::layout::Packed;
-use crate::kernels::{Tape, argmax, attn, embed, gate_act, matmul, rms_norm, rope_kv};
+use crate::kernels::{Tape, argmax, attn, embed, gate_act, matmul, quant_act, rms_norm, rope_kv};
 use crate::recording::BufferId;
 
 /// One packed matrix and the first column that it writes (the first token, for an embedding).
@@ -93,6 +93,8 @@ pub(super) struct Work {
     pub(super) map: BufferId,
     /// Partial results of decode attention.
     pub(super) parts: BufferId,
+    /// `[rows, longest row / 32]` of [`quant_act::BLOCK_WORDS`]: what a product reads as bytes.
+    pub(super) packed: BufferId,
     /// Two buffers to bind where nothing is needed.
     pub(super) unused: [BufferId; 2],
 }
@@ -163,14 +165,22 @@ impl Model {
         }
     }
 
-    /// What a product of the normed `x + delta` reads: its norm, or, where the product norms it on the way, `x` itself.
-    fn record_normed(&self, tape: &mut Tape, batch: &Batch, delta: Option<BufferId>, weight: BufferId) -> Input {
+    /// What the products of the normed `x + delta` with `linear` read: its norm, or, where they norm it on the way, `x` itself.
+    fn record_normed(
+        &self,
+        tape: &mut Tape,
+        batch: &Batch,
+        (delta, weight): (Option<BufferId>, BufferId),
+        (linear, gated): (&Linear, bool),
+    ) -> Input {
         let hidden = self.sizes.hidden;
-        if delta.is_none() && matmul::norms(self.plan, row_count(batch), hidden) {
+        let norms = |part: &Part| matmul::norms(self.plan, part.packed.format, gated, row_count(batch), hidden);
+        if delta.is_none() && linear.parts.iter().all(norms) {
             return Input {
                 buffer: self.work.x,
                 stride: hidden,
                 norm: Some(matmul::Norm { weight, eps: self.config.eps }),
+                packed: None,
             };
         }
         rms_norm::record(tape, &self.norm_args(self.work.x, delta, weight, self.work.normed, None, row_count(batch)));
@@ -179,7 +189,7 @@ impl Model {
 
     fn record_qkv(&self, tape: &mut Tape, batch: &Batch, layer: &Layer, added: Option<BufferId>) {
         let (work, sizes) = (&self.work, &self.sizes);
-        let input = self.record_normed(tape, batch, added, layer.attn_norm);
+        let input = self.record_normed(tape, batch, (added, layer.attn_norm), (&layer.qkv, false));
         self.record_matmul(tape, &layer.qkv, input, (work.qkv, sizes.qkv), row_count(batch));
     }
 
@@ -195,6 +205,7 @@ impl Model {
         let (work, sizes, rows) = (&self.work, &self.sizes, row_count(batch));
         let input = Input::plain(x, stride);
         let Some(weight) = post_norm else {
+            let input = self.record_packed(tape, linear, false, input, rows);
             for part in &linear.parts {
                 let args = matmul_args(linear, part, input, (work.x, sizes.hidden), rows);
                 matmul::record(tape, self.plan, &matmul::Args { add: true, ..args });
@@ -207,21 +218,39 @@ impl Model {
     }
 
     fn record_matmul(&self, tape: &mut Tape, linear: &Linear, x: Input, out: (BufferId, u32), rows: u32) {
+        let x = self.record_packed(tape, linear, false, x, rows);
         for part in &linear.parts {
             matmul::record(tape, self.plan, &matmul_args(linear, part, x, out, rows));
         }
     }
 
+    /// The input as bytes too, where products of `linear` read it so.
+    fn record_packed(&self, tape: &mut Tape, linear: &Linear, gated: bool, input: Input, rows: u32) -> Input {
+        let reads = |part: &Part| matmul::packs(self.plan, part.packed.format, gated, rows);
+        if rows == 0 || !linear.parts.iter().any(reads) {
+            return input;
+        }
+        assert!(input.norm.is_none(), "packed before its norm");
+        let out = self.work.packed;
+        quant_act::record(tape, &quant_act::Args { x: input.buffer, x_stride: input.stride, out, rows });
+        Input { packed: Some(out), ..input }
+    }
+
     /// `act ← act(gate) * up`: at once where gate and up are one matrix, else their products first.
     fn record_gated(&self, tape: &mut Tape, batch: &Batch, layer: &Layer, added: Option<BufferId>) {
         let (work, sizes, rows) = (&self.work, &self.sizes, row_count(batch));
-        let input = self.record_normed(tape, batch, added, layer.ffn_norm);
-        match &layer.gate_up.parts[..] {
-            [one] if one.packed.rows == 2 * self.config.intermediate => {
+        let whole = match &layer.gate_up.parts[..] {
+            [one] => Some(one).filter(|one| one.packed.rows == 2 * self.config.intermediate),
+            _ => None,
+        };
+        let input = self.record_normed(tape, batch, (added, layer.ffn_norm), (&layer.gate_up, whole.is_some()));
+        match whole {
+            Some(one) => {
+                let input = self.record_packed(tape, &layer.gate_up, true, input, rows);
                 let args = matmul_args(&layer.gate_up, one, input, (work.act, sizes.act), rows);
                 matmul::record(tape, self.plan, &matmul::Args { gate: Some(self.config.activation), ..args });
             }
-            _ => {
+            None => {
                 self.record_matmul(tape, &layer.gate_up, input, (work.gate_up, sizes.gate_up), rows);
                 self.record_gate_act(tape, batch);
             }
@@ -335,11 +364,13 @@ struct Input {
     buffer: BufferId,
     stride: u32,
     norm: Option<matmul::Norm>,
+    /// The same as bytes.
+    packed: Option<BufferId>,
 }
 
 impl Input {
     const fn plain(buffer: BufferId, stride: u32) -> Self {
-        Self { buffer, stride, norm: None }
+        Self { buffer, stride, norm: None, packed: None }
     }
 }
 
@@ -348,6 +379,7 @@ fn matmul_args(linear: &Linear, part: &Part, input: Input, out: (BufferId, u32),
         weights: part.packed,
         x: input.buffer,
         x_stride: input.stride,
+        packed: input.packed,
         bias: linear.bias,
         bias_start: part.column,
         out: out.0,

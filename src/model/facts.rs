@@ -79,7 +79,7 @@ impl Facts {
                 layer_flops: read().map(flops).sum::<u64>() - head_flops,
                 head_flops,
                 pair_flops: 4 * layers * u64::from(config.heads * config.head_dim),
-                kv_bytes: 2 * layers * u64::from(config.kv_heads * config.head_dim) * kv.bytes(),
+                kv_bytes: 2 * layers * u64::from(config.kv_heads) * kv.head_bytes(config.head_dim),
             },
         }
     }

@@ -29,10 +29,10 @@ mod weights;
 use crate::error::{Error, Result};
 use crate::format::model_files::ModelFiles;
 use crate::format::quantize::Quantize;
-use crate::kernels::plan::Plan;
-use crate::kernels::{Kernel, KvType, Row, Tape, Tile, attn, sample};
+use crate::kernels::plan::{Activations, Plan};
+use crate::kernels::{Kernel, KvType, Row, Tape, Tile, attn, quant_act, sample};
 use crate::limits;
-use crate::recording::{BufferId, Command, Player};
+use crate::recording::{BufferId, Player};
 use batch::Batch;
 use config::Config;
 use decoder::{Head, Layer, Work};
@@ -175,9 +175,9 @@ impl Model {
     ///
     /// # Errors
     /// An unknown architecture, a tensor that is missing or of the wrong shape, numbers that make no sense.
-    pub fn needs(files: &ModelFiles, player: &dyn Player<Kernel>, options: &LoadOptions) -> Result<Needs> {
+    pub fn needs(files: &ModelFiles, player: &dyn Player<Kernel>, plan: Plan, options: &LoadOptions) -> Result<Needs> {
         let Blueprint { config, weights, pool, sizes } = Blueprint::new(files, player, options)?;
-        let work: u64 = work_sizes(&config, &sizes).iter().map(|(_, bytes)| bytes).sum();
+        let work: u64 = work_sizes(&config, &sizes, plan).iter().map(|(_, bytes)| bytes).sum();
         let rope_tables = std::iter::once(&config.rope).chain(&config.local_rope);
         let ropes: u64 = rope_tables.map(|rope| u64::from(rope.rotary_dim) * 4 * u64::from(pool.context)).sum();
         Ok(Needs {
@@ -210,7 +210,7 @@ impl Model {
         let mut layers = layers.collect::<Result<Vec<_>>>()?;
         let rope = loader.rope(&config.rope, pool.context)?;
         let local = config.local_rope.as_ref().map(|local| loader.rope(local, pool.context)).transpose()?;
-        let work = allocate_work(loader.player, &config, &sizes, loader.unused)?;
+        let work = allocate_work(loader.player, &config, &sizes, plan, loader.unused)?;
         let sampler = allocate_sampler(loader.player, &pool, &sizes, options, work.logits)?;
         // Last, because it alone can do with less: it takes what memory is left.
         let wanted = pool.context;
@@ -257,7 +257,10 @@ impl Model {
     fn lay_out(&self, sequences: &[SequenceRows<'_>]) -> Batch {
         let (prefill, _) = self.attn_shapes();
         let tile_tokens = attn::tile_tokens(prefill, self.config.heads / self.config.kv_heads);
-        Batch::new(sequences, &self.sizes, tile_tokens)
+        // Decode spreads a row's keys over workgroups; without thousands of lanes to fill, rows of a tile had rather share them (lavapipe,
+        // 4 rows of a chunk at position 1,000: a step of 8 rows 145 ms, of 16 rows, tiled, 152).
+        let decode_rows = if self.plan.software { 1 } else { sizes::DECODE_ROWS };
+        Batch::new(sequences, &self.sizes, decode_rows, tile_tokens)
     }
 
     /// Kernels that steps of this model use, for [`Player::prepare`].
@@ -279,10 +282,7 @@ impl Model {
                 }
                 tape.clear();
                 self.record(&mut tape, &[SequenceRows { slot: 0, position: 0, tokens: &tokens, pages: &pages, want }]);
-                kernels.extend(tape.commands.iter().filter_map(|command| match command {
-                    Command::Dispatch(dispatch) => Some(dispatch.kernel),
-                    Command::Upload { .. } | Command::Read { .. } => None,
-                }));
+                kernels.extend(tape.dispatches().map(|dispatch| dispatch.kernel));
             }
             kernels.sort_unstable();
             kernels.dedup();
@@ -291,6 +291,24 @@ impl Model {
             kernels.extend(sample::Stage::ALL.map(Kernel::Sample));
         }
         kernels
+    }
+
+    /// Which variants it takes.
+    #[must_use]
+    pub const fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    /// Takes other variants from now on. They give the same bits; what was loaded stays.
+    pub fn set_plan(&mut self, plan: Plan) {
+        assert_eq!(plan.activations, self.plan.activations, "activations are chosen before loading");
+        self.plan = plan;
+    }
+
+    /// K and columns of a product as most of a token's are.
+    #[must_use]
+    pub const fn typical_product(&self) -> (u32, u32) {
+        (self.config.hidden, self.config.intermediate)
     }
 
     /// Sequences whose pages and history may live at once.
@@ -394,10 +412,14 @@ fn allocate_pool(player: &mut dyn Player<Kernel>, mut pool: Pool, layers: &mut [
     }
 }
 
-/// Label and bytes of each work buffer, in the order of [`Work`]'s fields up to `parts`.
-fn work_sizes(config: &Config, sizes: &Sizes) -> [(&'static str, u64); 16] {
+/// Label and bytes of each work buffer, in the order of [`Work`]'s fields up to `packed`.
+fn work_sizes(config: &Config, sizes: &Sizes, plan: Plan) -> [(&'static str, u64); 17] {
     let (rows, logit_rows) = (u64::from(sizes.rows), u64::from(sizes.logit_rows));
     let floats = |rows: u64, stride: u32| rows * u64::from(stride) * 4;
+    let packed = match plan.activations {
+        Activations::F32 => 4,
+        Activations::Int8 => quant_act::bytes(sizes.rows, sizes.hidden.max(sizes.attn).max(sizes.act)),
+    };
     let post = if config.arch.post_norms { floats(rows, sizes.hidden) } else { 4 };
     [
         ("x", floats(rows, sizes.hidden)),
@@ -416,15 +438,23 @@ fn work_sizes(config: &Config, sizes: &Sizes) -> [(&'static str, u64); 16] {
         ("tables", floats(sizes.slots.into(), sizes.table_stride)),
         ("map", logit_rows * 4),
         ("parts", u64::from(sizes.row_splits) * sizes.split_bytes),
+        ("packed", packed),
     ]
 }
 
-fn allocate_work(player: &mut dyn Player<Kernel>, config: &Config, sizes: &Sizes, unused: BufferId) -> Result<Work> {
-    let mut buffers = [unused; 16];
-    for (buffer, (label, bytes)) in buffers.iter_mut().zip(work_sizes(config, sizes)) {
+fn allocate_work(
+    player: &mut dyn Player<Kernel>,
+    config: &Config,
+    sizes: &Sizes,
+    plan: Plan,
+    unused: BufferId,
+) -> Result<Work> {
+    let mut buffers = [unused; 17];
+    for (buffer, (label, bytes)) in buffers.iter_mut().zip(work_sizes(config, sizes, plan)) {
         *buffer = player.create_buffer(label, bytes)?;
     }
-    let [x, normed, delta, post, qkv, q, attn, gate_up, act, logits, ids, rows, tiles, tables, map, parts] = buffers;
+    let [x, normed, delta, post, qkv, q, attn, gate_up, act, logits, ids, rows, tiles, tables, map, parts, packed] =
+        buffers;
     let unused = [unused, player.create_buffer("unused", 256)?];
     Ok(Work {
         x,
@@ -443,6 +473,7 @@ fn allocate_work(player: &mut dyn Player<Kernel>, config: &Config, sizes: &Sizes
         tables,
         map,
         parts,
+        packed,
         unused,
     })
 }

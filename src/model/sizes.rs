@@ -74,7 +74,7 @@ fn context(config: &Config, options: &LoadOptions, binding_bytes: u64) -> Result
 }
 
 fn page_bytes(config: &Config, kv: KvType) -> u64 {
-    u64::from(config.kv_heads * config.head_dim * PAGE_TOKENS) * kv.bytes()
+    u64::from(config.kv_heads * PAGE_TOKENS) * kv.head_bytes(config.head_dim)
 }
 
 /// Bytes of one decode row's partial result in one split.

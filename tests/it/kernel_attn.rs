@@ -70,13 +70,13 @@ impl Row {
 
 /// Half of the cases take fewer rows than their plan would: other code, and less of it to compile.
 fn rows(seed: u64, rows_max: usize) -> Vec<Row> {
-    let levels = [HEADS.len(), HEAD_DIMS.len(), 2, WINDOWS.len(), 2, BATCHES.len(), 2, 2, 2, 2];
+    let levels = [HEADS.len(), HEAD_DIMS.len(), 3, WINDOWS.len(), 2, BATCHES.len(), 2, 2, 2, 2];
     let rows = pairwise::table(&levels, seed, rows_max);
     rows.into_iter()
         .enumerate()
         .map(|(i, row)| {
             let [heads, head_dim, kv, window, cap, batch, path, lanes, exchange, few] = row[..] else { unreachable!() };
-            let kv = [KvType::F16, KvType::F32][kv];
+            let kv = [KvType::F16, KvType::F32, KvType::Q8][kv];
             let mut case = case(seed + i as u64, HEADS[heads], HEAD_DIMS[head_dim], kv, BATCHES[batch]);
             case.geometry.window = WINDOWS[window];
             case.geometry.softcap = [0.0, 5.0][cap];
@@ -93,9 +93,10 @@ fn rows(seed: u64, rows_max: usize) -> Vec<Row> {
 
 /// The variant of a plan with these lanes and exchange.
 fn shape(case: &Case, path: Path, lanes: u8, exchange: Exchange) -> Shape {
-    use twostroke::kernels::{Tier, plan::Plan};
+    use twostroke::kernels::Tier;
+    use twostroke::kernels::plan::Plan;
     let tier = if exchange == Exchange::Subgroup { Tier::Subgroup } else { Tier::Base };
-    let plan = Plan { tier, software: lanes == 8, int64: false };
+    let plan = Plan::new(tier, lanes == 8, false);
     let Geometry { head_dim, .. } = case.geometry;
     match path {
         Path::Prefill | Path::Chunks(_) => plan.attn_prefill(case.kv, head_dim, case.geometry.group()),

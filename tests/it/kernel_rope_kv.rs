@@ -1,6 +1,7 @@
 //! RoPE and the paged write of K and V: the twin against its definition in f64, the shader against the twin.
 
 use twostroke::gpu::Options;
+use twostroke::kernels::kv_page::{KvBlock, Side};
 use twostroke::kernels::rope_kv::{self, Args, Pairing};
 use twostroke::kernels::{Kernel, KvType, Row, Tape, padded};
 use twostroke::limits::PAGE_TOKENS;
@@ -44,7 +45,7 @@ struct Case {
 }
 
 fn cases() -> Vec<Case> {
-    let levels = [HEADS.len(), HEAD_DIMS.len(), 3, 2, 2, 2, BATCHES.len(), 2];
+    let levels = [HEADS.len(), HEAD_DIMS.len(), 3, 2, 2, 3, BATCHES.len(), 2];
     let rows = pairwise::table(&levels, SEED, CASES);
     let case = |(i, row): (usize, Vec<usize>)| {
         let [heads, head_dim, rotary, pairing, norm, kv, batch, scale] = row[..] else { unreachable!() };
@@ -57,7 +58,7 @@ fn cases() -> Vec<Case> {
             rotary_dim: [head_dim, head_dim / 4 * 2, 0][rotary],
             pairing: [Pairing::Halves, Pairing::Interleaved][pairing],
             norm: norm == 1,
-            kv: [KvType::F16, KvType::F32][kv],
+            kv: [KvType::F16, KvType::F32, KvType::Q8][kv],
             batch: BATCHES[batch],
             scale: [4.0, 2.0e5][scale],
         }
@@ -125,8 +126,7 @@ impl Case {
 
     fn play(&self, player: &mut dyn Player<Kernel>, data: &Data) -> Output {
         let narrow = |n: usize| u32::try_from(n).expect("small");
-        let page_words =
-            data.pages * PAGE * self.kv_heads * self.head_dim * narrow(self.kv.bytes() as usize) as usize / 4;
+        let page_words = data.pages * PAGE * self.kv_heads * self.kv.head_bytes(narrow(self.head_dim)) as usize / 4;
         let q_words = data.rows.len() * self.heads * self.head_dim;
         let mut made = Vec::new();
         let mut make = |words: &[u32]| -> BufferId {
@@ -195,11 +195,12 @@ impl Case {
         x
     }
 
-    /// Value `i` of `pages`.
+    /// Value `i` of `pages`, not of bytes.
     fn stored(&self, pages: &[u32], i: usize) -> f32 {
         match self.kv {
             KvType::F32 => f32::from_bits(pages[i]),
             KvType::F16 => half::f16::from_bits((pages[i / 2] >> (16 * (i % 2)) & 0xffff) as u16).to_f32(),
+            KvType::Q8 => panic!("a byte has a scale elsewhere"),
         }
     }
 
@@ -218,16 +219,29 @@ impl Case {
             let page = data.tables[*slot as usize * data.table_stride + (*position / PAGE_TOKENS) as usize] as usize;
             let token = (*position % PAGE_TOKENS) as usize;
             for head in 0..self.heads + 2 * self.kv_heads {
-                for (d, want) in want(row, head).into_iter().enumerate() {
+                let head_wants = want(row, head);
+                for (d, &want) in head_wants.iter().enumerate() {
                     if head < self.heads {
                         near(KvType::F32, f32::from_bits(got.q[(row * self.heads + head) * hd + d]), want);
                         continue;
                     }
                     let (v, kv_head) = ((head - self.heads) / self.kv_heads, (head - self.heads) % self.kv_heads);
                     let block = page * self.kv_heads + kv_head;
+                    if self.kv == KvType::Q8 {
+                        let layout = KvBlock::new(self.kv, [Side::K, Side::V][v], hd as u32);
+                        let at = block * layout.words();
+                        let stored = layout.read(&[&got.k, &got.v][v][at..at + layout.words()], token, d / 8)[d % 8];
+                        let run = &head_wants[d / 32 * 32..hd.min(d / 32 * 32 + 32)];
+                        let top = run.iter().fold(0.0_f64, |top, x| top.max(x.abs()));
+                        let within = (f64::from(stored) - want).abs() <= top * (0.501 / 127.0) + F32_TOLERANCE * top;
+                        assert!(within, "{label}: {stored} for {want}, {self:?}");
+                        written[v][at + layout.unit_at(token, d / 8) + d % 8 / 4] = true;
+                        written[v][at + layout.scale_at(token, d / 32)] = true;
+                        continue;
+                    }
                     let unit = [(block * units + d / 8) * PAGE + token, (block * PAGE + token) * units + d / 8][v];
                     near(self.kv, self.stored([&got.k, &got.v][v], unit * 8 + d % 8), want);
-                    written[v][(unit * 8 + d % 8) * usize::try_from(self.kv.bytes()).expect("bytes") / 4] = true;
+                    written[v][(unit * 8 + d % 8) * self.kv.unit_words() as usize / 8] = true;
                 }
             }
         }

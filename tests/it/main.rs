@@ -17,6 +17,7 @@ mod cli_score;
 mod cli_sim;
 mod cli_usage;
 mod engine_serving;
+mod engine_tune;
 mod format_blocks;
 mod format_corpus;
 mod format_gguf;

@@ -166,7 +166,7 @@ fn parts_of_any_size_give_the_same_logits() {
 #[test]
 fn pool_is_halved_where_the_adapter_refuses_it() {
     let files = open(&TinyLlama::default().gguf(BlockFormat::Q8_0)).unwrap();
-    let needs = Model::needs(&files, &Twin::<Kernel>::new(), &options()).unwrap();
+    let needs = Model::needs(&files, &Twin::<Kernel>::new(), Plan::TWIN, &options()).unwrap();
     assert_eq!((needs.context_tokens, needs.pages), (256, 16));
     let memory = needs.weight_bytes + needs.work_bytes + needs.kv_bytes / 2;
     let mut player = Twin::<Kernel>::new().with_memory_bytes_max(memory);

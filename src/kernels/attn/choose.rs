@@ -5,7 +5,8 @@ use minijinja::context;
 use super::{CLUSTER_LANES, Exchange, KvType, MERGE_INVOCATIONS, MergeParams, Params, Plan, Shape, Spec};
 use super::{MASKED, TANH_MAX};
 use crate::kernels::Access::{self, Read, Write};
-use crate::kernels::Tier;
+use crate::kernels::choices::Class;
+use crate::kernels::{Tier, kv_page};
 use crate::limits::{HEAD_DIM_MAX, HEAD_DIM_STEP, KEY_TILE_TOKENS, PAGE_TOKENS, SPLIT_TOKENS};
 
 /// Head sizes of the validation table: edges, and what published models have.
@@ -30,17 +31,33 @@ const fn prefill_rows(software: bool, exchange: Exchange, head_dim: u32) -> u8 {
 }
 
 pub(in crate::kernels) fn choose_prefill(plan: Plan, kv: KvType, head_dim: u32, _group: u32) -> Shape {
-    let (lanes, exchange) = (if plan.software { 8 } else { 32 }, plan.exchange());
+    let place = plan.choices.get(Class::AttnPrefill { kv, head_dim: narrow_dim(head_dim) });
+    let (lanes, exchange) = (if plan.software { 8 } else { 32 }, exchange(plan, place));
     let rows = prefill_rows(plan.software, exchange, head_dim);
-    Shape { long: is_long(plan), ..shape(kv, head_dim, rows, lanes, exchange) }
+    Shape { long: is_long(plan) && exchange == Exchange::Subgroup, ..shape(kv, head_dim, rows, lanes, exchange) }
 }
 
 pub(in crate::kernels) fn choose_decode(plan: Plan, kv: KvType, head_dim: u32, group: u32) -> Shape {
     let rows = group.div_ceil(group.div_ceil(DECODE_ROWS_MAX));
     let clusters = if plan.software { 1 } else { rows.min(CLUSTERS) };
     let rows = rows.next_multiple_of(clusters);
-    let shape = shape(kv, head_dim, narrow(rows), narrow(clusters * CLUSTER_LANES), plan.exchange());
-    Shape { long: is_long(plan), ..shape }
+    let place = plan.choices.get(Class::AttnDecode { kv, head_dim: narrow_dim(head_dim) });
+    let exchange = exchange(plan, place);
+    let shape = shape(kv, head_dim, narrow(rows), narrow(clusters * CLUSTER_LANES), exchange);
+    Shape { long: is_long(plan) && exchange == Exchange::Subgroup, ..shape }
+}
+
+/// Candidates of attention: where there are subgroups, workgroup memory is the last resort.
+pub(in crate::kernels) fn candidates(plan: Plan) -> u8 {
+    if plan.exchange() == Exchange::Subgroup { 2 } else { 1 }
+}
+
+fn exchange(plan: Plan, place: u8) -> Exchange {
+    if place == 0 { plan.exchange() } else { Exchange::Workgroup }
+}
+
+fn narrow_dim(head_dim: u32) -> u16 {
+    u16::try_from(head_dim).expect("at most 256")
 }
 
 /// lavapipe loads lane by lane, whatever the width.
@@ -64,7 +81,7 @@ fn shape(kv: KvType, head_dim: u32, rows: u8, lanes: u8, exchange: Exchange) -> 
 fn table(tiles: impl Fn(u32, Exchange) -> Vec<(u8, u8)>) -> Vec<Shape> {
     let mut shapes = Vec::new();
     for head_dim in HEAD_DIMS.map(u32::from) {
-        for kv in [KvType::F32, KvType::F16] {
+        for kv in KvType::ALL {
             for exchange in [Exchange::Subgroup, Exchange::Workgroup] {
                 for (rows, lanes) in tiles(head_dim, exchange) {
                     let may_be_long = exchange == Exchange::Subgroup && u32::from(lanes) == CLUSTER_LANES;
@@ -124,8 +141,15 @@ fn attn_spec(shape: Shape, shader: &'static str, bindings: &'static [Access]) ->
             subgroup, lanes, clusters, rows, own, head_dim, units,
             capped => shape.capped,
             long => shape.long,
-            kv_f32 => shape.kv == KvType::F32,
+            kv => shape.kv.name(),
             vectors => if shape.kv == KvType::F32 { 2 } else { 1 },
+            // Scales of a token's head, and vectors of a page and head with them.
+            scales => if shape.kv == KvType::Q8 { kv_page::scales(head_dim) } else { 0 },
+            page_vectors => match shape.kv {
+                KvType::F32 => 2 * units * PAGE_TOKENS,
+                KvType::F16 => units * PAGE_TOKENS,
+                KvType::Q8 => (2 * units + kv_page::scales(head_dim)) * PAGE_TOKENS / 2,
+            },
             slots => units.div_ceil(CLUSTER_LANES),
             width => width(own),
             pieces => own.div_ceil(width(own)),

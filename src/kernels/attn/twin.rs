@@ -3,7 +3,8 @@
 //! Multiplies, then adds, as software drivers do with `fma`; there it equals the shaders but for exp and tanh.
 
 use super::{MASKED, MERGE_INVOCATIONS, MergeParams, Params, Shape, TANH_MAX, first_seen};
-use crate::kernels::{KvType, Tile, floats, floats_mut};
+use crate::kernels::kv_page::{KvBlock, Side};
+use crate::kernels::{Tile, floats, floats_mut};
 use crate::limits::{HEAD_DIM_STEP, KEY_TILE_TOKENS, PAGE_TOKENS, SPLIT_TOKENS};
 
 const KEYS: usize = KEY_TILE_TOKENS as usize;
@@ -91,7 +92,7 @@ fn job(shape: Shape, params: &Params, index: u32, tiles: &[Tile]) -> Option<Job>
 
 /// Reads keys and values of one key tile from their pages.
 struct Pages<'a> {
-    kv: KvType,
+    blocks: [KvBlock; 2],
     units: usize,
     kv_heads: usize,
     table_stride: usize,
@@ -109,26 +110,16 @@ struct KeyTile {
 }
 
 impl Pages<'_> {
-    fn unit(&self, words: &[u32], at: usize) -> [f32; STEP] {
-        match self.kv {
-            KvType::F32 => std::array::from_fn(|d| f32::from_bits(words[at * STEP + d])),
-            KvType::F16 => std::array::from_fn(|d| {
-                let word = words[at * STEP / 2 + d / 2] >> (16 * (d % 2));
-                half::f16::from_bits(u16::try_from(word & 0xffff).expect("16 bits")).to_f32()
-            }),
-        }
-    }
-
     /// Loads keys `start..=end` of `job`'s KV head; the rest of the tile keeps what it had, and is masked by all rows.
     fn load(&self, job: &Job, start: u32, end: u32, tile: &mut KeyTile) {
-        let tokens = PAGE_TOKENS as usize;
+        let [k_block, v_block] = self.blocks;
         for position in start..=end {
             let page = self.tables[job.slot as usize * self.table_stride + (position / PAGE_TOKENS) as usize] as usize;
             let (block, token) = (page * self.kv_heads + job.kv_head, (position % PAGE_TOKENS) as usize);
             let key = (position - start) as usize;
             for unit in 0..self.units {
-                let k = self.unit(self.k, (block * self.units + unit) * tokens + token);
-                let v = self.unit(self.v, (block * tokens + token) * self.units + unit);
+                let k = k_block.read(&self.k[block * k_block.words()..][..k_block.words()], token, unit);
+                let v = v_block.read(&self.v[block * v_block.words()..][..v_block.words()], token, unit);
                 for (d, &value) in k.iter().enumerate() {
                     tile.k[(unit * STEP + d) * KEYS + key] = value;
                 }
@@ -211,7 +202,7 @@ fn attend(
     let params = Params::read(params);
     let [q, k, v, tables, tiles, outputs @ ..] = mem else { panic!("attention reads 5 bindings of {}", mem.len()) };
     let pages = Pages {
-        kv: shape.kv,
+        blocks: [Side::K, Side::V].map(|side| KvBlock::new(shape.kv, side, shape.head_dim.into())),
         units: usize::from(shape.head_dim) / STEP,
         kv_heads: params.kv_heads as usize,
         table_stride: params.table_stride as usize,

@@ -1,6 +1,7 @@
 //! A seeded batch for attention: sequences with scattered pages, and the launch of either path on a player.
 
 use twostroke::kernels::attn::{self, Buffers, Geometry, Shape};
+use twostroke::kernels::kv_page::{KvBlock, Side};
 use twostroke::kernels::{Kernel, KvType, Tape, Tile, padded};
 use twostroke::limits::{KEY_TILE_TOKENS, PAGE_TOKENS};
 use twostroke::recording::{BufferId, Player};
@@ -52,10 +53,20 @@ pub(super) struct Batch {
     table_stride: u32,
 }
 
-fn stored(kv: KvType, x: f32) -> f32 {
+/// Heads of `values` as they are after they were stored.
+fn stored(kv: KvType, head_dim: usize, values: Vec<f32>) -> Vec<f32> {
     match kv {
-        KvType::F32 => x,
-        KvType::F16 => half::f16::from_f32(x).to_f32(),
+        KvType::F32 => values,
+        KvType::F16 => values.into_iter().map(|x| half::f16::from_f32(x).to_f32()).collect(),
+        KvType::Q8 => {
+            let block = KvBlock::new(kv, Side::K, u32::try_from(head_dim).expect("a head size"));
+            let mut words = vec![0; block.words()];
+            let read = |head: &[f32]| {
+                block.write(&mut words, 0, head);
+                (0..head_dim / 8).flat_map(|unit| block.read(&words, 0, unit)).collect::<Vec<_>>()
+            };
+            values.chunks_exact(head_dim).flat_map(read).collect()
+        }
     }
 }
 
@@ -73,6 +84,7 @@ fn put(kv: KvType, pages: &mut [u32], unit: usize, values: &[f32]) {
             let half = |x: f32| u32::from(half::f16::from_f32(x).to_bits());
             pages[unit * 4 + i] = half(two[0]) | half(two[1]) << 16;
         }),
+        KvType::Q8 => panic!("bytes are stored by heads"),
     }
 }
 
@@ -90,7 +102,8 @@ impl Batch {
         let table_stride = case.sequences.iter().map(pages_of).max().unwrap_or(0) + 1;
         let mut free = random.shuffled(pool);
         let stray = u32::try_from(free.pop().expect("3 spare pages")).expect("a page");
-        let words = pool * PAGE * kv_heads * head_dim * usize::try_from(case.kv.bytes()).expect("bytes") / 4;
+        let head_bytes = case.kv.head_bytes(case.geometry.head_dim);
+        let words = pool * PAGE * kv_heads * usize::try_from(head_bytes).expect("bytes") / 4;
         let mut batch = Self {
             case: case.clone(),
             q,
@@ -107,8 +120,8 @@ impl Batch {
                 batch.tables[slot * table_stride + at] = u32::try_from(page).expect("a page");
             }
             let values = (s.past + s.rows) as usize * kv_heads * head_dim;
-            let k: Vec<_> = random.units(values).into_iter().map(|x| stored(case.kv, 2.0 * x)).collect();
-            let v: Vec<_> = random.units(values).into_iter().map(|x| stored(case.kv, x)).collect();
+            let k = stored(case.kv, head_dim, random.units(values).into_iter().map(|x| 2.0 * x).collect());
+            let v = stored(case.kv, head_dim, random.units(values));
             batch.fill(&pages, &k, &v);
             batch.k.push(k);
             batch.v.push(v);
@@ -119,6 +132,18 @@ impl Batch {
     fn fill(&mut self, pages: &[usize], k: &[f32], v: &[f32]) {
         let (kv_heads, head_dim) = (self.case.geometry.kv_heads as usize, self.case.geometry.head_dim as usize);
         let units = head_dim / 8;
+        if self.case.kv == KvType::Q8 {
+            let sides = [(Side::K, &mut self.k_pages, k), (Side::V, &mut self.v_pages, v)];
+            for (side, to, values) in sides {
+                let block = KvBlock::new(KvType::Q8, side, self.case.geometry.head_dim);
+                for (i, head) in values.chunks_exact(head_dim).enumerate() {
+                    let (kv_head, position) = (i % kv_heads, i / kv_heads);
+                    let at = (pages[position / PAGE] * kv_heads + kv_head) * block.words();
+                    block.write(&mut to[at..at + block.words()], position % PAGE, head);
+                }
+            }
+            return;
+        }
         for (i, (k, v)) in k.chunks_exact(8).zip(v.chunks_exact(8)).enumerate() {
             let (unit, kv_head, position) = (i % units, i / units % kv_heads, i / units / kv_heads);
             let block = pages[position / PAGE] * kv_heads + kv_head;

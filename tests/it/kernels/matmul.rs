@@ -4,8 +4,9 @@ use twostroke::format::block::BlockFormat;
 use twostroke::gpu::Options;
 use twostroke::kernels::gate_act::Activation;
 use twostroke::kernels::layout::{self, Packed, Planes};
-use twostroke::kernels::plan::Plan;
-use twostroke::kernels::{Kernel, Tape, Tier, gate_act, matmul, padded, rms_norm};
+use twostroke::kernels::matmul::Int8;
+use twostroke::kernels::plan::{Activations, Plan};
+use twostroke::kernels::{Kernel, Tape, Tier, gate_act, matmul, padded, quant_act, rms_norm};
 use twostroke::recording::{BufferId, Player};
 use twostroke::twin::Twin;
 
@@ -26,10 +27,16 @@ struct Case {
     gate: Option<Activation>,
     /// The output adds to what is there (not with a gate).
     add: bool,
+    /// Activations as bytes, where the format has scales.
+    int8: bool,
     seed: u64,
 }
 
 impl Case {
+    fn is_int8(&self) -> bool {
+        self.int8 && self.format.has_scales()
+    }
+
     /// Rows of the weights.
     fn weight_rows(&self) -> u32 {
         if self.gate.is_some() { 2 * self.columns } else { self.columns }
@@ -79,10 +86,19 @@ impl Inputs {
         let weights = self.packed(player);
         let count = (self.out_stride() * self.case.rows) as usize;
         let out = buffer(player, "out", &words(&vec![7.0; count]));
+        let mut tape = Tape::new();
+        let x = buffer(player, "x", &words(&self.x));
+        let packed = (shape.int8 == Some(Int8::Packed)).then(|| {
+            let (rows, x_stride) = (self.case.rows, padded(self.case.k));
+            let out = buffer(player, "packed", &vec![u32::MAX; quant_act::bytes(rows, x_stride) as usize / 4]);
+            quant_act::record(&mut tape, &quant_act::Args { x, x_stride, out, rows });
+            out
+        });
         let args = matmul::Args {
             weights,
-            x: buffer(player, "x", &words(&self.x)),
+            x,
             x_stride: padded(self.case.k),
+            packed,
             bias: self.case.bias.then(|| buffer(player, "bias", &words(&self.bias))),
             bias_start: 0,
             out,
@@ -93,10 +109,9 @@ impl Inputs {
             add: self.case.add,
             norm: None,
         };
-        let mut tape = Tape::new();
         matmul::record_shape(&mut tape, shape, &args);
         let result = play(player, &mut tape, out, count);
-        for id in [weights.codes, weights.scales, weights.high, args.x, out] {
+        for id in [weights.codes, weights.scales, weights.high, args.x, out].into_iter().chain(packed) {
             player.drop_buffer(id);
         }
         result
@@ -111,7 +126,8 @@ impl Inputs {
             self.case.format.decode(bytes, row).expect("whole rows");
         }
         let mut out = Vec::new();
-        for x in self.x.chunks_exact(stride) {
+        let x = if self.case.is_int8() { as_bytes(&self.x) } else { self.x.clone() };
+        for x in x.chunks_exact(stride) {
             let mut row = Vec::new();
             for (n, w) in w.chunks_exact(k).enumerate() {
                 let products = x.iter().zip(w).map(|(x, w)| f64::from(*x) * f64::from(*w));
@@ -129,6 +145,16 @@ impl Inputs {
         }
         out
     }
+}
+
+/// Rows of whole blocks of 32, each value the nearest of 255 steps of its block.
+fn as_bytes(x: &[f32]) -> Vec<f32> {
+    let block = |x: &[f32]| {
+        let top = x.iter().fold(0.0_f32, |top, x| top.max(x.abs()));
+        let code = |x: &f32| if top == 0.0 { 0.0 } else { (x * (127.0 / top)).round_ties_even() };
+        x.iter().map(|x| code(x) * (top * (1.0 / 127.0))).collect::<Vec<_>>()
+    };
+    x.chunks_exact(32).flat_map(block).collect()
 }
 
 /// Rounding of a sum of K products in f32: K + 4 roundings of at most Σ|x w|, plus one a term for codes that are shifted
@@ -171,7 +197,8 @@ fn check(label: &str, inputs: &Inputs, reference: &[(f64, f64)], got: &[u32]) {
 
 /// The variant for a case; `int64` where the adapter has it.
 fn shape_of(case: &Case, tier: Tier, software: bool, int64: bool, rows: u32) -> matmul::Shape {
-    Plan { tier, software, int64 }.matmul(case.format, rows, case.gate.is_some())
+    let activations = if case.int8 { Activations::Int8 } else { Activations::F32 };
+    Plan { activations, ..Plan::new(tier, software, int64) }.matmul(case.format, rows, case.gate.is_some())
 }
 
 /// A length of rows near `k`: of float formats no whole blocks of 32, else whole blocks of the file.
@@ -187,7 +214,7 @@ fn cases(rows_max: usize) -> Vec<(Case, u32, bool)> {
     let tiles = [1, 2, 4, 8];
     let gates = [None, Some(Activation::Silu), Some(Activation::GeluTanh)];
     table(
-        &[BlockFormat::ALL.len(), rows.len(), columns.len(), k.len(), tiles.len(), 2, 2, 2, gates.len()],
+        &[BlockFormat::ALL.len(), rows.len(), columns.len(), k.len(), tiles.len(), 2, 2, 2, gates.len(), 2],
         35,
         rows_max,
     )
@@ -204,6 +231,7 @@ fn cases(rows_max: usize) -> Vec<(Case, u32, bool)> {
             out_column: 5 * level[7] as u32,
             gate: gates[level[8]],
             add: level[8] == 0 && level[7] == 0,
+            int8: level[9] == 1,
             seed: i as u64,
         };
         (case, tiles[level[4]], level[5] == 1)
@@ -260,6 +288,7 @@ fn f35_every_column_of_odd_widths_is_written() {
                 out_column: 0,
                 gate: None,
                 add: false,
+                int8: false,
                 seed,
             });
             let reference = inputs.reference();
@@ -290,6 +319,7 @@ fn f66_more_than_65535_workgroups_are_right_to_the_last_row() {
                 out_column: 0,
                 gate: None,
                 add: false,
+                int8: false,
                 seed: 66,
             };
             let inputs = Inputs::new(case);
@@ -316,6 +346,7 @@ fn matrix_beyond_the_binding_limit_is_split_and_right_to_the_last_row() {
         out_column: 0,
         gate: None,
         add: false,
+        int8: false,
         seed: 1,
     };
     let inputs = Inputs::new(case);
@@ -347,6 +378,7 @@ fn matrix_beyond_the_binding_limit_is_split_and_right_to_the_last_row() {
                 weights,
                 x,
                 x_stride: padded(case.k),
+                packed: None,
                 bias: None,
                 bias_start: 0,
                 out,
@@ -382,6 +414,7 @@ fn gated_product_equals_product_then_activation() {
                     out_column: 0,
                     gate: Some(activation),
                     add: false,
+                    int8: false,
                     seed: i as u64,
                 };
                 let inputs = Inputs::new(case);
@@ -419,8 +452,18 @@ fn normed_product_equals_norm_then_product() {
             for gate in [None, Some(Activation::Silu)] {
                 let k = k_of(format, k);
                 let (bias, seed) = (columns % 2 == 0, u64::from(k));
-                let inputs =
-                    Inputs::new(Case { format, rows: 1, columns, k, bias, out_column: 0, gate, add: false, seed });
+                let inputs = Inputs::new(Case {
+                    format,
+                    rows: 1,
+                    columns,
+                    k,
+                    bias,
+                    out_column: 0,
+                    gate,
+                    add: false,
+                    int8: false,
+                    seed,
+                });
                 let weight = buffer(player, "norm", &words(&padded_units(&mut Random::new(9), k)));
                 let (stride, eps) = (padded(k), 1e-5);
                 let x = buffer(player, "x", &words(&inputs.x));
@@ -434,6 +477,7 @@ fn normed_product_equals_norm_then_product() {
                         weights,
                         x,
                         x_stride: stride,
+                        packed: None,
                         bias,
                         bias_start: 0,
                         out,
@@ -481,10 +525,44 @@ fn normed_product_equals_norm_then_product() {
         let mut player = open(Options::default());
         let plan = player.plan();
         // Elsewhere no product norms, and asking for it is a broken invariant.
-        if matmul::norms(plan, 1, 2048) {
+        if matmul::norms(plan, BlockFormat::Q4_1, false, 1, 2048) {
             run(label, &mut player, plan);
             // What an adapter without 64-bit integers gets.
             run(label, &mut player, Plan { int64: false, ..plan });
+            run(label, &mut player, Plan { activations: Activations::Int8, ..plan });
+        }
+    });
+}
+
+/// Whoever makes bytes of the activations, they are the same.
+#[test]
+fn bytes_made_on_the_way_equal_bytes_made_before() {
+    for_each_adapter(|label, open| {
+        let mut player = open(Options::default());
+        let plan = Plan { software: true, activations: Activations::Int8, ..player.plan() };
+        if plan.tier < Tier::Subgroup {
+            return;
+        }
+        let scaled = BlockFormat::ALL.into_iter().filter(|format| format.has_scales());
+        for (format, rows) in scaled.flat_map(|format| [1, 2, 4].map(|rows| (format, rows))) {
+            let k = k_of(format, 576);
+            let case = Case {
+                format,
+                rows,
+                columns: 70,
+                k,
+                bias: true,
+                out_column: 0,
+                gate: None,
+                add: false,
+                int8: true,
+                seed: u64::from(rows),
+            };
+            let inputs = Inputs::new(case);
+            let shape = plan.matmul(format, rows, false);
+            let [inline, packed] = [Int8::Inline, Int8::Packed].map(|int8| matmul::Shape { int8: Some(int8), ..shape });
+            let (inline, packed) = (inputs.run(&mut player, inline), inputs.run(&mut player, packed));
+            assert_same_bits(&format!("{label} {case:?}"), &inline, &packed);
         }
     });
 }

@@ -1,0 +1,181 @@
+//! Drivers that lie: kernels that are wrong are found before use, named, and worked around; when none of a class is right, that is said.
+
+use std::collections::BTreeSet;
+
+use twostroke::engine::tune::{self, Forgetful, Keeper, Level, Memory};
+use twostroke::error::{Error, Result};
+use twostroke::gpu::Options;
+use twostroke::kernels::plan::{Activations, Plan};
+use twostroke::kernels::{Kernel, KvType};
+use twostroke::model::{LoadOptions, Model, Want, toy};
+use twostroke::recording::{BufferId, Played, Player, Recording, Ticket};
+use twostroke::twin::Twin;
+
+use crate::adapters::for_each_adapter;
+use crate::model_stepper::{Device, Stepper};
+
+/// A driver that is wrong about some kernels: what reads see after one of them has run has its signs turned, or it refuses to compile them.
+struct Liar<P> {
+    inner: P,
+    lies_about: fn(&str) -> bool,
+    refuses: fn(&str) -> bool,
+    lying: BTreeSet<Ticket>,
+}
+
+impl<P> Liar<P> {
+    fn new(inner: P, lies_about: fn(&str) -> bool) -> Self {
+        Self { inner, lies_about, refuses: |_| false, lying: BTreeSet::new() }
+    }
+
+    fn twist(&mut self, ticket: Ticket, mut played: Played) -> Played {
+        if self.lying.remove(&ticket) {
+            // The signs of a few.
+            played.words.iter_mut().skip(3).take(20).for_each(|word| *word ^= 1 << 31);
+        }
+        played
+    }
+}
+
+impl<P: Player<Kernel>> Player<Kernel> for Liar<P> {
+    fn create_buffer(&mut self, label: &str, bytes: u64) -> Result<BufferId> {
+        self.inner.create_buffer(label, bytes)
+    }
+    fn drop_buffer(&mut self, buffer: BufferId) {
+        self.inner.drop_buffer(buffer);
+    }
+    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
+        self.inner.write(buffer, offset, data)
+    }
+    fn submit(&mut self, recording: &Recording<Kernel>) -> Result<Ticket> {
+        let ticket = self.inner.submit(recording)?;
+        if recording.dispatches().any(|dispatch| (self.lies_about)(&dispatch.kernel.spec().label)) {
+            self.lying.insert(ticket);
+        }
+        Ok(ticket)
+    }
+    fn poll(&mut self, ticket: Ticket) -> Result<Option<Played>> {
+        let played = self.inner.poll(ticket)?;
+        Ok(played.map(|played| self.twist(ticket, played)))
+    }
+    fn wait(&mut self, ticket: Ticket) -> Result<Played> {
+        let played = self.inner.wait(ticket)?;
+        Ok(self.twist(ticket, played))
+    }
+    fn prepare(&mut self, kernels: &[Kernel]) -> Result<()> {
+        if let Some(kernel) = kernels.iter().find(|kernel| (self.refuses)(&kernel.spec().label)) {
+            let message = format!("{}: internal compiler error", kernel.spec().label);
+            return Err(Error::Gpu { op: "compile kernel", message, adapter: self.adapter().to_owned() });
+        }
+        self.inner.prepare(kernels)
+    }
+    fn binding_bytes_max(&self) -> u64 {
+        self.inner.binding_bytes_max()
+    }
+    fn buffer_bytes_max(&self) -> u64 {
+        self.inner.buffer_bytes_max()
+    }
+    fn adapter(&self) -> &str {
+        self.inner.adapter()
+    }
+}
+
+fn options() -> LoadOptions {
+    LoadOptions { kv: KvType::F16, context_tokens: Some(64), ..LoadOptions::default() }
+}
+
+fn load(player: &mut dyn Player<Kernel>, plan: Plan) -> Model {
+    Model::load(&toy::files().unwrap(), player, plan, &options(), &mut |_, _| Ok(())).unwrap()
+}
+
+fn labels(model: &Model) -> Vec<String> {
+    model.kernels().iter().map(|kernel| kernel.spec().label).collect()
+}
+
+#[test]
+fn a_lying_driver_is_caught_named_and_worked_around() {
+    for_each_adapter(|label, open| {
+        let player = open(Options::default());
+        let plan = player.plan();
+        // What a product of one row takes first here, and what it takes instead.
+        let lies: fn(&str) -> bool = if plan.tier.name() == "base" {
+            |label| label.starts_with("matmul") && label.contains("_r1c") && label.ends_with("storage")
+        } else {
+            |label| label.starts_with("matmul") && label.contains("_r1c") && label.contains("subgroup")
+        };
+        let mut liar = Liar::new(player, lies);
+        let mut model = load(&mut liar, plan);
+        assert!(labels(&model).iter().any(|label| lies(label)), "{label}: {:?}", labels(&model));
+        let mut memory = Memory::default();
+        tune::settle(&mut model, &mut liar, Level::Off, &mut memory, &mut Forgetful).unwrap();
+        assert!(!labels(&model).iter().any(|label| lies(label)), "{label}: {:?}", labels(&model));
+        assert!(!memory.bad.is_empty() && memory.bad.iter().all(|label| lies(label)), "{label}: {:?}", memory.bad);
+        // What takes over gives the bits that the driver without lies gives.
+        let ids: Vec<u32> = (0..20).map(|i| 40 + 13 * i).collect();
+        let feed = |player: Box<dyn Player<Kernel>>, plan: Plan| {
+            let mut device = Device { player, plan };
+            Stepper::load(&toy::files().unwrap(), &mut device, &options()).unwrap().feed(&ids, 1, Want::LastLogits)
+        };
+        let worked_around = feed(Box::new(liar), model.plan());
+        assert_eq!(worked_around, feed(Box::new(open(Options::default())), plan), "{label}");
+        // Known from then on: nothing that was wrong is compiled again.
+        let mut again = Liar { refuses: lies, ..Liar::new(open(Options::default()), |_| false) };
+        let mut model = load(&mut again, plan);
+        tune::settle(&mut model, &mut again, Level::Off, &mut memory, &mut Forgetful).unwrap();
+    });
+}
+
+#[test]
+fn a_driver_that_lies_about_all_variants_is_an_error_that_says_so() {
+    let all: [(fn(&str) -> bool, &str); 2] = [
+        (|label| label.starts_with("matmul") && label.contains("_r8c"), " r8: all 2 variants"),
+        (|label| label.starts_with("attn_prefill"), "attn_prefill f16"),
+    ];
+    for (lies, says) in all {
+        let mut liar = Liar::new(Twin::<Kernel>::new(), lies);
+        let mut model = load(&mut liar, Plan::TWIN);
+        let settled = tune::settle(&mut model, &mut liar, Level::Off, &mut Memory::default(), &mut Forgetful);
+        let error = settled.expect_err("no variant is right").to_string();
+        assert!(error.contains(says) && error.contains("wrong or refused") && error.contains("twin"), "{error}");
+    }
+}
+
+#[test]
+fn a_kernel_that_is_refused_is_worked_around_and_the_others_stay() {
+    let refuses: fn(&str) -> bool = |label| label.contains("_r4c") && label.ends_with("storage");
+    let mut picky = Liar { refuses, ..Liar::new(Twin::<Kernel>::new(), |_| false) };
+    let mut model = load(&mut picky, Plan::TWIN);
+    let before = labels(&model);
+    let mut memory = Memory::default();
+    tune::settle(&mut model, &mut picky, Level::Off, &mut memory, &mut Forgetful).unwrap();
+    let after = labels(&model);
+    assert!(before.iter().any(|label| refuses(label)) && !after.iter().any(|label| refuses(label)), "{after:?}");
+    let kept = |label: &&String| !refuses(label);
+    assert!(before.iter().filter(kept).all(|label| after.contains(label)), "{before:?} {after:?}");
+}
+
+#[test]
+fn timing_remembers_a_winner_of_each_class_and_does_not_ask_twice() {
+    /// Counts what is compiled for the first time.
+    #[derive(Default)]
+    struct Counter(usize);
+    impl Keeper for Counter {
+        fn compiling(&mut self, labels: &[String]) {
+            self.0 += labels.len();
+        }
+        fn compiled(&mut self, _memory: &Memory) {}
+    }
+    let plan = Plan { activations: Activations::Int8, ..Plan::TWIN };
+    let mut memory = Memory::default();
+    let settle = |memory: &mut Memory| {
+        let (mut player, mut counter) = (Twin::<Kernel>::new(), Counter::default());
+        let mut model = load(&mut player, plan);
+        tune::settle(&mut model, &mut player, Level::Full, memory, &mut counter).unwrap();
+        (model.plan(), counter.0)
+    };
+    let (first, compiled) = settle(&mut memory);
+    assert!(compiled > 10 && memory.bad.is_empty(), "{compiled}, {memory:?}");
+    assert!(memory.winners.keys().any(|class| class.contains("r8") && class.ends_with("int8")), "{memory:?}");
+    let kept = memory.clone();
+    let (second, compiled) = settle(&mut memory);
+    assert_eq!((second, compiled, &memory), (first, 0, &kept));
+}
