@@ -68,11 +68,13 @@ pub struct Recording<K> {
     pub uploads: Vec<u8>,
     /// How many submits of like length it should become, where a player can cut it between launches: at least 1.
     pub pieces: u32,
+    /// Commands before each place where it is best cut, ascending; empty where any is as good.
+    pub borders: Vec<usize>,
 }
 
 impl<K> Default for Recording<K> {
     fn default() -> Self {
-        Self { commands: Vec::new(), params: Vec::new(), uploads: Vec::new(), pieces: 1 }
+        Self { commands: Vec::new(), params: Vec::new(), uploads: Vec::new(), pieces: 1, borders: Vec::new() }
     }
 }
 
@@ -88,7 +90,13 @@ impl<K> Recording<K> {
         self.commands.clear();
         self.params.clear();
         self.uploads.clear();
+        self.borders.clear();
         self.pieces = 1;
+    }
+
+    /// Here it is best cut.
+    pub fn border(&mut self) {
+        self.borders.push(self.commands.len());
     }
 
     /// Appends an upload of `words` to `buffer` from byte `offset` on.
@@ -200,6 +208,19 @@ pub trait Player<K> {
     /// # Errors
     /// A kernel that the driver refuses, or a lost device.
     fn prepare(&mut self, kernels: &[K]) -> Result<()>;
+
+    /// What the driver made of the kernels so far, for [`Player::restore_compiled`] of a later process; `None` where it tells nothing.
+    fn compiled(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// What [`Player::compiled`] gave on this adapter, with this driver and build: kernels in it need not be compiled anew.
+    ///
+    /// # Errors
+    /// Out of memory or a lost device.
+    fn restore_compiled(&mut self, _data: &[u8]) -> Result<()> {
+        Ok(())
+    }
 
     /// Largest buffer that can be bound, in bytes.
     fn binding_bytes_max(&self) -> u64;

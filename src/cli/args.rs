@@ -72,7 +72,8 @@ pub(super) enum Command {
 /// Flags of all commands that load a model.
 #[derive(Debug, Args)]
 pub(super) struct ModelArgs {
-    /// Model: a .gguf file, a Hugging Face folder, hf:ORG/REPO[:FILE], or `toy`; absent: the default model
+    /// Model: a .gguf file, a Hugging Face folder, hf:ORG/REPO[:FILE], `toy`, or for `bench` random:135M, random:1B, random:8B; absent: the
+    /// default model
     #[arg(short, long, value_name = "MODEL")]
     pub(super) model: Option<String>,
     /// tokenizer.json, where the model's folder holds none

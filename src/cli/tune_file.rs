@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! CACHE/tune/KEY.json        what was compiled and right, wrong, fastest; anything else there is a miss
+//! CACHE/tune/KEY.pipelines   what the driver made of the kernels, behind a SHA-256 of it, where the driver tells
 //! CACHE/tune/KEY.compiling   labels of kernels that are compiled for the first time; locked by the process that does it. Found without
 //!                            its lock, that process died of one of them
 //! ```
@@ -16,6 +17,8 @@ use sha2::{Digest, Sha256};
 use super::fetch::cache_folder;
 use crate::engine::tune::{Keeper, Memory};
 use crate::kernels::program::shaders_digest;
+
+const DIGEST_BYTES: usize = 32;
 
 /// The file of one key.
 pub(super) struct TuneFile {
@@ -62,6 +65,25 @@ impl TuneFile {
         (Self { path: Some(path), marker: None, one_by_one: suspects.len() > 1 }, memory)
     }
 
+    /// What the driver made of the kernels in an earlier process, whole or not at all.
+    pub(super) fn pipelines(&self) -> Option<Vec<u8>> {
+        let mut bytes = fs::read(self.path.as_ref()?.with_extension("pipelines")).ok()?;
+        let (digest, data) = bytes.split_at_checked(DIGEST_BYTES)?;
+        if Sha256::digest(data)[..] != *digest {
+            return None;
+        }
+        bytes.drain(..DIGEST_BYTES);
+        Some(bytes)
+    }
+
+    /// Keeps what the driver made.
+    pub(super) fn keep_pipelines(&self, data: &[u8]) {
+        let Some(path) = &self.path else { return };
+        let mut bytes = Sha256::digest(data).to_vec();
+        bytes.extend_from_slice(data);
+        replace(&path.with_extension("pipelines"), &bytes);
+    }
+
     fn marker(&mut self) -> Option<&mut File> {
         if self.marker.is_none() {
             let path = self.path.as_ref()?.with_extension("compiling");
@@ -72,6 +94,20 @@ impl TuneFile {
             self.marker = Some(file);
         }
         self.marker.as_mut()
+    }
+}
+
+/// Puts a whole file in the place of another, or nothing.
+fn replace(path: &Path, bytes: &[u8]) {
+    let name = path.file_name().expect("a file in the cache").to_string_lossy();
+    let temporary = path.with_file_name(format!("{name}.{}.partial", std::process::id()));
+    let parent = path.parent().expect("a file in the cache");
+    let written = fs::create_dir_all(parent)
+        .and_then(|()| fs::write(&temporary, bytes))
+        .and_then(|()| fs::rename(&temporary, path));
+    if let Err(error) = written {
+        let _ = fs::remove_file(&temporary);
+        tracing::debug!("{}: {error}", path.display());
     }
 }
 
@@ -106,15 +142,7 @@ impl Keeper for TuneFile {
         }
         let Some(path) = &self.path else { return };
         let text = serde_json::to_vec_pretty(memory).expect("plain data");
-        let temporary = path.with_extension(format!("{}.partial", std::process::id()));
-        let parent = path.parent().expect("a file in the cache");
-        let written = fs::create_dir_all(parent)
-            .and_then(|()| fs::write(&temporary, text))
-            .and_then(|()| fs::rename(&temporary, path));
-        if let Err(error) = written {
-            let _ = fs::remove_file(&temporary);
-            tracing::debug!("{}: {error}", path.display());
-        }
+        replace(path, &text);
     }
 
     fn one_by_one(&self) -> bool {
@@ -145,6 +173,25 @@ mod tests {
         for broken in ["", "{", "[1]", "{\"good\": 3}", "null"] {
             fs::write(folder.path().join("k.json"), broken).unwrap();
             assert_eq!(TuneFile::open_in(folder.path(), "k").1, Memory::default(), "{broken}");
+        }
+    }
+
+    #[test]
+    fn pipelines_come_back_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, _) = TuneFile::open_in(folder.path(), "k");
+        assert_eq!(file.pipelines(), None);
+        file.keep_pipelines(b"made by a driver");
+        assert_eq!(file.pipelines().as_deref(), Some(&b"made by a driver"[..]));
+        let path = folder.path().join("k.pipelines");
+        let whole = fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            let mut torn = whole.clone();
+            torn[at] ^= 1;
+            fs::write(&path, &torn).unwrap();
+            assert_eq!(file.pipelines(), None, "byte {at}");
+            fs::write(&path, &whole[..at]).unwrap();
+            assert_eq!(file.pipelines(), None, "cut at {at}");
         }
     }
 

@@ -24,9 +24,19 @@ pub struct Scorer {
     /// What K and V in the pages belong to; never longer than the context.
     ids: Vec<u32>,
     tape: Tape,
+    /// Longest that one submit should keep the device.
+    max_submit_nanos: u64,
+    /// What a row of the last step took.
+    row_nanos: u64,
 }
 
 impl Scorer {
+    /// Another bound for one submit: steps whose rows took longer last time become several.
+    #[must_use]
+    pub fn with_max_submit_nanos(self, nanos: u64) -> Self {
+        Self { max_submit_nanos: nanos.max(1), ..self }
+    }
+
     /// Builds the kernels that the model uses. `chunk_tokens`: most tokens of one step (`--long-prefill-token-threshold`), `None`
     /// for as many as a step takes; the logits do not depend on it.
     ///
@@ -46,7 +56,9 @@ impl Scorer {
         assert!(step_rows >= 1, "a step of no rows");
         let chunk_tokens = chunk_tokens.unwrap_or(step_rows).clamp(1, step_rows);
         let pages = (0..model.pages()).collect();
-        Ok(Self { model, player, chunk_tokens, pages, ids: Vec::new(), tape: Tape::new() })
+        let max_submit_nanos = limits::MAX_SUBMIT_MS * 1_000_000;
+        let (ids, tape) = (Vec::new(), Tape::new());
+        Ok(Self { model, player, chunk_tokens, pages, ids, tape, max_submit_nanos, row_nanos: 0 })
     }
 
     /// The model.
@@ -99,8 +111,13 @@ impl Scorer {
             .model
             .record(&mut self.tape, &[SequenceRows { slot: 0, position, tokens, pages, want: Want::AllLogits }]);
         assert!(answers.len() == 1, "{} answers for one sequence", answers.len());
+        let rows = tokens.len() as u64;
+        let pieces = (rows * self.row_nanos).div_ceil(self.max_submit_nanos).clamp(1, limits::SUBMITS_A_STEP_MAX);
+        self.tape.pieces = u32::try_from(pieces).expect("few");
+        let clock = Clock::start();
         let ticket = self.player.submit(&self.tape)?;
         let played = self.player.wait(ticket)?;
+        self.row_nanos = played.gpu_nanos.unwrap_or(clock.nanos()) / rows.max(1);
         let answer = answers[0];
         let answer_end = answer.start + answer.rows as usize * answer.row_words as usize;
         assert!(answer_end <= played.words.len(), "{answer:?} in {} words", played.words.len());

@@ -6,6 +6,7 @@ pub mod gguf;
 pub mod k_quants;
 pub mod model_files;
 pub mod quantize;
+pub mod random;
 pub mod safetensors;
 pub mod source;
 pub mod table;

@@ -44,6 +44,8 @@ struct GroupKey {
 pub(super) struct Pipelines<K> {
     /// Compile with the checks that wgpu adds for untrusted shaders.
     checked: bool,
+    /// What the driver keeps of compiled kernels, where it says.
+    cache: Option<wgpu::PipelineCache>,
     built: HashMap<K, Built>,
     layouts: Vec<Layout>,
     groups: HashMap<GroupKey, wgpu::BindGroup>,
@@ -51,8 +53,35 @@ pub(super) struct Pipelines<K> {
 
 impl<K: Program> Pipelines<K> {
     /// None yet.
-    pub(super) fn new(checked: bool) -> Self {
-        Self { checked, built: HashMap::new(), layouts: Vec::new(), groups: HashMap::new() }
+    pub(super) fn new(checked: bool, device: &Device) -> Result<Self> {
+        let cache = Self::make_cache(device, None)?;
+        Ok(Self { checked, cache, built: HashMap::new(), layouts: Vec::new(), groups: HashMap::new() })
+    }
+
+    /// What the driver keeps, for [`Pipelines::restore`].
+    pub(super) fn compiled(&self) -> Option<Vec<u8>> {
+        self.cache.as_ref().and_then(wgpu::PipelineCache::get_data)
+    }
+
+    /// Takes over what [`Pipelines::compiled`] gave. The caller guarantees that these are its bytes.
+    pub(super) fn restore(&mut self, device: &Device, data: &[u8]) -> Result<()> {
+        self.cache = Self::make_cache(device, Some(data))?;
+        Ok(())
+    }
+
+    #[allow(unsafe_code, reason = "a driver trusts the bytes of its cache")]
+    fn make_cache(device: &Device, data: Option<&[u8]>) -> Result<Option<wgpu::PipelineCache>> {
+        if !device.features.contains(wgpu::Features::PIPELINE_CACHE) {
+            return Ok(None);
+        }
+        let bytes = data.map_or(0, |data| data.len() as u64);
+        // What another driver has written is not taken, and the cache begins empty.
+        let descriptor = wgpu::PipelineCacheDescriptor { label: Some("kernels"), data, fallback: true };
+        // SAFETY: `data` is what `get_data` returned in an earlier process: the file it lay in holds a digest of these bytes, under a key
+        // of the adapter, its driver and this build, and is read only where the digest fits.
+        device
+            .scoped("open pipeline cache", bytes, || unsafe { device.handle.create_pipeline_cache(&descriptor) })
+            .map(Some)
     }
 
     /// Compiles those of `kernels` that are not there yet, side by side, and returns them.
@@ -202,7 +231,7 @@ impl<K: Program> Pipelines<K> {
                     // Our kernels write workgroup memory before they read it.
                     zero_initialize_workgroup_memory: self.checked,
                 },
-                cache: None,
+                cache: self.cache.as_ref(),
             })
         });
         compiled.map_err(|error| match error {
@@ -211,7 +240,7 @@ impl<K: Program> Pipelines<K> {
         })
     }
 
-    #[allow(unsafe_code, reason = "the only one: shaders without wgpu's run-time checks")]
+    #[allow(unsafe_code, reason = "shaders without wgpu's run-time checks")]
     fn module(&self, device: &Device, label: &str, wgsl: String) -> wgpu::ShaderModule {
         let descriptor =
             wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(wgsl.into()) };

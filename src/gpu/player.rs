@@ -66,7 +66,7 @@ impl<K: Program> GpuPlayer<K> {
         let timer = Timer::new(&device)?;
         Ok(Self {
             capabilities: adapter.capabilities.clone(),
-            pipelines: Pipelines::new(options.checked),
+            pipelines: Pipelines::new(options.checked, &device)?,
             buffers: HashMap::new(),
             next_buffer: 0,
             buffer_bytes: 0,
@@ -302,7 +302,11 @@ impl<K: Program> Player<K> for GpuPlayer<K> {
         self.bind(recording)?;
         self.stage(recording)?;
         let each = recording.dispatch_count().div_ceil(recording.pieces.max(1) as usize);
-        let parts = parts(recording, self.options.dispatches_per_submit.unwrap_or(each));
+        let borders = &recording.borders[..];
+        let parts = match self.options.dispatches_per_submit {
+            Some(most) => parts(recording, most, &[]),
+            None => parts(recording, each, borders),
+        };
         let read_bytes = read_bytes(recording, |id| self.buffer(id).size());
         let timed = self.timer.is_some() && parts.iter().any(|part| matches!(part, Part::Pass(_)));
         let staging = self.readbacks.take(&self.device, read_bytes, timed)?;
@@ -335,6 +339,14 @@ impl<K: Program> Player<K> for GpuPlayer<K> {
     fn prepare(&mut self, kernels: &[K]) -> Result<()> {
         let new = self.pipelines.prepare(&self.device, kernels.iter().copied())?;
         self.launch_nothing(&new)
+    }
+
+    fn compiled(&self) -> Option<Vec<u8>> {
+        self.pipelines.compiled()
+    }
+
+    fn restore_compiled(&mut self, data: &[u8]) -> Result<()> {
+        self.pipelines.restore(&self.device, data)
     }
 
     fn binding_bytes_max(&self) -> u64 {
@@ -372,14 +384,19 @@ fn read_bytes<K>(recording: &Recording<K>, size: impl Fn(BufferId) -> u64) -> u6
     total
 }
 
-/// Commands as runs; a run ends at a read and after `run_max` launches.
-fn parts<K>(recording: &Recording<K>, run_max: usize) -> Vec<Part<'_, K>> {
+/// Whether a recording may be cut before command `at`.
+fn is_border(borders: &[usize], at: usize) -> bool {
+    borders.is_empty() || borders.binary_search(&at).is_ok()
+}
+
+/// Runs of launches and the copies of reads; a run ends at the first border behind `enough` launches.
+fn parts<'a, K>(recording: &'a Recording<K>, enough: usize, borders: &[usize]) -> Vec<Part<'a, K>> {
     let mut parts = Vec::new();
-    for command in &recording.commands {
+    for (at, command) in recording.commands.iter().enumerate() {
         match command {
             Command::Upload { .. } => {}
             Command::Dispatch(dispatch) => match parts.last_mut() {
-                Some(Part::Pass(run)) if run.len() < run_max.max(1) => run.push(dispatch),
+                Some(Part::Pass(run)) if run.len() < enough.max(1) || !is_border(borders, at) => run.push(dispatch),
                 _ => parts.push(Part::Pass(vec![dispatch])),
             },
             &Command::Read { bytes: 0, .. } => {}
@@ -387,4 +404,28 @@ fn parts<K>(recording: &Recording<K>, run_max: usize) -> Vec<Part<'_, K>> {
         }
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_is_cut_at_its_borders_once_a_run_is_long_enough() {
+        let lengths = |enough: usize, borders: &[usize]| -> Vec<usize> {
+            let mut recording = Recording::<u8>::new();
+            for n in 0..10 {
+                recording.dispatch(n, &[], &[0_u32; 4], [1, 1, 1]);
+            }
+            let run = |part: &Part<'_, u8>| match part {
+                Part::Pass(run) => run.len(),
+                Part::Read { .. } => 0,
+            };
+            parts(&recording, enough, borders).iter().map(run).collect()
+        };
+        assert_eq!(lengths(100, &[0, 3, 6, 9]), [10]);
+        assert_eq!(lengths(4, &[0, 3, 6, 9]), [6, 4]);
+        assert_eq!(lengths(1, &[0, 3, 6, 9]), [3, 3, 3, 1]);
+        assert_eq!(lengths(4, &[]), [4, 4, 2]);
+    }
 }

@@ -3,7 +3,7 @@
 //! | tier | features | limits |
 //! |---|---|---|
 //! | base | timestamps where there are any | WebGPU's defaults, also where the adapter has more: passing one is an error |
-//! | subgroup | subgroups of at least 8 lanes; f16, 64-bit integers and timestamps where there are any | the adapter's buffer and binding sizes, else WebGPU's defaults |
+//! | subgroup | subgroups of at least 8 lanes; f16, 64-bit integers, pipeline caches and timestamps where there are any | the adapter's buffer and binding sizes, else WebGPU's defaults |
 //! | matrix | – | not built yet |
 //!
 //! wgpu 30 reports what passes a limit, with one exception natively: workgroup memory. A test without a GPU measures each
@@ -88,7 +88,10 @@ pub(super) fn request(choice: TierChoice, offer: &Offer<'_>) -> Result<Request> 
     let optional = match tier {
         Tier::Base => wgpu::Features::TIMESTAMP_QUERY,
         Tier::Subgroup | Tier::Matrix => {
-            wgpu::Features::TIMESTAMP_QUERY | wgpu::Features::SHADER_F16 | wgpu::Features::SHADER_INT64
+            wgpu::Features::TIMESTAMP_QUERY
+                | wgpu::Features::SHADER_F16
+                | wgpu::Features::SHADER_INT64
+                | wgpu::Features::PIPELINE_CACHE
         }
     };
     let mut request = Request { tier, features: offer.features & optional, limits: wgpu::Limits::default() };

@@ -181,7 +181,7 @@ mod tests {
                 assert_eq!(block.words() as u64 * 4, kv.head_bytes(head_dim) * u64::from(PAGE_TOKENS));
                 let mut words = vec![0; block.words()];
                 // A token's values are its number times a power of two: exact in every type.
-                let value = |token: usize, d: usize| (token + 1) as f32 * if d % 3 == 0 { 1.0 } else { -1.0 };
+                let value = |token: usize, d: usize| (token + 1) as f32 * if d.is_multiple_of(3) { 1.0 } else { -1.0 };
                 for token in 0..TOKENS {
                     let head: Vec<f32> = (0..head_dim as usize).map(|d| value(token, d)).collect();
                     block.write(&mut words, token, &head);

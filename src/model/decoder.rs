@@ -107,6 +107,7 @@ impl Model {
         // What is still to be added to x, in models that norm it first.
         let mut added: Option<BufferId> = None;
         for (i, layer) in self.layers.iter().enumerate() {
+            tape.border();
             self.record_qkv(tape, batch, layer, added);
             self.record_rope_kv(tape, batch, i);
             if batch.map.is_empty() && i + 1 == self.layers.len() {
@@ -117,6 +118,7 @@ impl Model {
             self.record_gated(tape, batch, layer, added);
             added = self.record_residual(tape, batch, &layer.down, (work.act, sizes.act), layer.post_ffn_norm);
         }
+        tape.border();
         self.record_head(tape, batch, added);
     }
 

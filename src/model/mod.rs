@@ -20,6 +20,7 @@ mod facts;
 mod json;
 mod load;
 mod outline;
+pub mod random;
 pub mod rope;
 mod serving;
 mod sizes;

@@ -14,16 +14,19 @@ use twostroke::twin::Twin;
 use crate::adapters::for_each_adapter;
 use crate::model_stepper::{Device, Stepper};
 
+/// Says of a kernel's label whether it is meant.
+type Meant = fn(&str) -> bool;
+
 /// A driver that is wrong about some kernels: what reads see after one of them has run has its signs turned, or it refuses to compile them.
 struct Liar<P> {
     inner: P,
-    lies_about: fn(&str) -> bool,
-    refuses: fn(&str) -> bool,
+    lies_about: Meant,
+    refuses: Meant,
     lying: BTreeSet<Ticket>,
 }
 
 impl<P> Liar<P> {
-    fn new(inner: P, lies_about: fn(&str) -> bool) -> Self {
+    fn new(inner: P, lies_about: Meant) -> Self {
         Self { inner, lies_about, refuses: |_| false, lying: BTreeSet::new() }
     }
 
@@ -97,7 +100,7 @@ fn a_lying_driver_is_caught_named_and_worked_around() {
         let player = open(Options::default());
         let plan = player.plan();
         // What a product of one row takes first here, and what it takes instead.
-        let lies: fn(&str) -> bool = if plan.tier.name() == "base" {
+        let lies: Meant = if plan.tier.name() == "base" {
             |label| label.starts_with("matmul") && label.contains("_r1c") && label.ends_with("storage")
         } else {
             |label| label.starts_with("matmul") && label.contains("_r1c") && label.contains("subgroup")
@@ -126,7 +129,7 @@ fn a_lying_driver_is_caught_named_and_worked_around() {
 
 #[test]
 fn a_driver_that_lies_about_all_variants_is_an_error_that_says_so() {
-    let all: [(fn(&str) -> bool, &str); 2] = [
+    let all: [(Meant, &str); 2] = [
         (|label| label.starts_with("matmul") && label.contains("_r8c"), " r8: all 2 variants"),
         (|label| label.starts_with("attn_prefill"), "attn_prefill f16"),
     ];
@@ -141,7 +144,7 @@ fn a_driver_that_lies_about_all_variants_is_an_error_that_says_so() {
 
 #[test]
 fn a_kernel_that_is_refused_is_worked_around_and_the_others_stay() {
-    let refuses: fn(&str) -> bool = |label| label.contains("_r4c") && label.ends_with("storage");
+    let refuses: Meant = |label| label.contains("_r4c") && label.ends_with("storage");
     let mut picky = Liar { refuses, ..Liar::new(Twin::<Kernel>::new(), |_| false) };
     let mut model = load(&mut picky, Plan::TWIN);
     let before = labels(&model);

@@ -68,13 +68,18 @@ const fn tolerance(kv: KvType, activations: Activations) -> Tolerance {
     }
 }
 
-/// The golden path, the default, and the two that trade accuracy.
-const PATHS: [(KvType, Activations); 4] = [
+/// The golden path, the default, and what trades accuracy: both at once, and in the long suite each alone.
+const PATHS: [(KvType, Activations); 5] = [
     (KvType::F32, Activations::F32),
     (KvType::F16, Activations::F32),
+    (KvType::Q8, Activations::Int8),
     (KvType::F16, Activations::Int8),
     (KvType::Q8, Activations::F32),
 ];
+
+fn paths() -> &'static [(KvType, Activations)] {
+    if full() { &PATHS } else { &PATHS[..3] }
+}
 
 pub(crate) fn golden(name: &str) -> Vec<Item> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/golden").join(name);
@@ -165,7 +170,7 @@ fn smollm2_q4_1_is_within_tolerance_on_lavapipe() {
     let (files, items) = (ModelFiles::open(&path).unwrap(), golden("smollm2_q4_1.json"));
     on_adapters(&["llvmpipe"], |label, device| {
         let both = full() || label.contains("subgroup");
-        for &(kv, activations) in if both { &PATHS[..] } else { &PATHS[..1] } {
+        for &(kv, activations) in if both { paths() } else { &PATHS[..1] } {
             device.plan.activations = activations;
             let label = format!("smollm2 q4_1, {label}, kv {}, activations {}", kv.name(), activations.name());
             check(&mut load(&files, device, kv), &items, &tolerance(kv, activations), &label);
@@ -217,7 +222,7 @@ fn one_prompt_of_smollm2_is_within_tolerance_on_the_twin() {
 fn draft_is_within_tolerance_on_software_drivers() {
     let (files, items) = (twostroke::model::toy::files().unwrap(), golden("smollm2_draft_7m.json"));
     on_adapters(&["llvmpipe", "SwiftShader"], |label, device| {
-        for (kv, activations) in PATHS {
+        for &(kv, activations) in paths() {
             device.plan.activations = activations;
             let label = format!("draft, {label}, kv {}, activations {}", kv.name(), activations.name());
             check(&mut load(&files, device, kv), &items, &tolerance(kv, activations), &label);

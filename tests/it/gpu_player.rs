@@ -69,6 +69,9 @@ fn a_recording_in_pieces_does_what_it_does_whole() {
             let buffer = player.create_buffer("a", 16).expect("a buffer");
             let mut tape = Tape::new();
             for n in 0..7 {
+                if n % 2 == 1 {
+                    tape.border();
+                }
                 add(&mut tape, buffer, 4, 1 << n);
                 if n == 3 {
                     tape.read(buffer, 0, 8);

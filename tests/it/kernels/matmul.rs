@@ -6,30 +6,30 @@ use twostroke::kernels::gate_act::Activation;
 use twostroke::kernels::layout::{self, Packed, Planes};
 use twostroke::kernels::matmul::Int8;
 use twostroke::kernels::plan::{Activations, Plan};
-use twostroke::kernels::{Kernel, Tape, Tier, gate_act, matmul, padded, quant_act, rms_norm};
+use twostroke::kernels::{Kernel, Tape, Tier, gate_act, matmul, padded, quant_act};
 use twostroke::recording::{BufferId, Player};
 use twostroke::twin::Twin;
 
-use super::{assert_same_bits, buffer, file_rows, padded_units, play, rounds_like_twin, words};
+use super::{assert_same_bits, buffer, file_rows, play, rounds_like_twin, words};
 use crate::adapters::for_each_adapter;
 use crate::pairwise::{Random, table};
 
 /// One product.
 #[derive(Debug, Clone, Copy)]
-struct Case {
-    format: BlockFormat,
-    rows: u32,
-    columns: u32,
-    k: u32,
-    bias: bool,
-    out_column: u32,
+pub(super) struct Case {
+    pub(super) format: BlockFormat,
+    pub(super) rows: u32,
+    pub(super) columns: u32,
+    pub(super) k: u32,
+    pub(super) bias: bool,
+    pub(super) out_column: u32,
     /// Columns of gates, and as many of ups.
-    gate: Option<Activation>,
+    pub(super) gate: Option<Activation>,
     /// The output adds to what is there (not with a gate).
-    add: bool,
+    pub(super) add: bool,
     /// Activations as bytes, where the format has scales.
-    int8: bool,
-    seed: u64,
+    pub(super) int8: bool,
+    pub(super) seed: u64,
 }
 
 impl Case {
@@ -44,16 +44,16 @@ impl Case {
 }
 
 /// Inputs of a case, the same for every player.
-struct Inputs {
-    case: Case,
-    planes: Planes,
-    bytes: Vec<u8>,
-    x: Vec<f32>,
-    bias: Vec<f32>,
+pub(super) struct Inputs {
+    pub(super) case: Case,
+    pub(super) planes: Planes,
+    pub(super) bytes: Vec<u8>,
+    pub(super) x: Vec<f32>,
+    pub(super) bias: Vec<f32>,
 }
 
 impl Inputs {
-    fn new(case: Case) -> Self {
+    pub(super) fn new(case: Case) -> Self {
         let mut random = Random::new(case.seed);
         let row_bytes = case.format.row_bytes(u64::from(case.k)).expect("whole blocks");
         let bytes = file_rows(case.format, row_bytes * u64::from(case.weight_rows()), &mut random);
@@ -66,11 +66,11 @@ impl Inputs {
         Self { case, planes, bytes, x, bias }
     }
 
-    fn out_stride(&self) -> u32 {
+    pub(super) fn out_stride(&self) -> u32 {
         self.case.out_column + self.case.columns + 3
     }
 
-    fn packed(&self, player: &mut dyn Player<Kernel>) -> Packed {
+    pub(super) fn packed(&self, player: &mut dyn Player<Kernel>) -> Packed {
         Packed {
             format: self.case.format,
             rows: self.case.weight_rows(),
@@ -82,7 +82,7 @@ impl Inputs {
     }
 
     /// The product by a variant. The output starts at 7.0, so that what nobody owns can be seen to stay.
-    fn run(&self, player: &mut dyn Player<Kernel>, shape: matmul::Shape) -> Vec<u32> {
+    pub(super) fn run(&self, player: &mut dyn Player<Kernel>, shape: matmul::Shape) -> Vec<u32> {
         let weights = self.packed(player);
         let count = (self.out_stride() * self.case.rows) as usize;
         let out = buffer(player, "out", &words(&vec![7.0; count]));
@@ -202,7 +202,7 @@ fn shape_of(case: &Case, tier: Tier, software: bool, int64: bool, rows: u32) -> 
 }
 
 /// A length of rows near `k`: of float formats no whole blocks of 32, else whole blocks of the file.
-fn k_of(format: BlockFormat, k: u32) -> u32 {
+pub(super) fn k_of(format: BlockFormat, k: u32) -> u32 {
     if format.has_scales() { k.next_multiple_of(format.block_weights() as u32) } else { k - 24 }
 }
 
@@ -439,130 +439,6 @@ fn gated_product_equals_product_then_activation() {
                 let apart = play(&mut player, &mut tape, out, whole.len());
                 assert_same_bits(&format!("{label} {case:?} software {software}"), &whole, &apart);
             }
-        }
-    });
-}
-
-/// The ways to a product of a normed row: at once, or the norm and then the product.
-#[test]
-fn normed_product_equals_norm_then_product() {
-    let run = |label: &str, player: &mut dyn Player<Kernel>, plan: Plan| {
-        let sizes = [(1, 32), (31, 96), (70, 224), (960, 576), (200, 2048)];
-        for (format, (columns, k)) in BlockFormat::ALL.iter().flat_map(|f| sizes.map(|s| (*f, s))) {
-            for gate in [None, Some(Activation::Silu)] {
-                let k = k_of(format, k);
-                let (bias, seed) = (columns % 2 == 0, u64::from(k));
-                let inputs = Inputs::new(Case {
-                    format,
-                    rows: 1,
-                    columns,
-                    k,
-                    bias,
-                    out_column: 0,
-                    gate,
-                    add: false,
-                    int8: false,
-                    seed,
-                });
-                let weight = buffer(player, "norm", &words(&padded_units(&mut Random::new(9), k)));
-                let (stride, eps) = (padded(k), 1e-5);
-                let x = buffer(player, "x", &words(&inputs.x));
-                let normed = buffer(player, "normed", &vec![0; stride as usize]);
-                let weights = inputs.packed(player);
-                let bias = inputs.case.bias.then(|| buffer(player, "bias", &words(&inputs.bias)));
-                let count = inputs.out_stride() as usize;
-                let mut product = |x: BufferId, norm: Option<matmul::Norm>| {
-                    let out = buffer(player, "out", &words(&vec![7.0; count]));
-                    let args = matmul::Args {
-                        weights,
-                        x,
-                        x_stride: stride,
-                        packed: None,
-                        bias,
-                        bias_start: 0,
-                        out,
-                        out_stride: inputs.out_stride(),
-                        out_column: 0,
-                        rows: 1,
-                        gate,
-                        add: false,
-                        norm,
-                    };
-                    let mut tape = Tape::new();
-                    if norm.is_none() {
-                        let [unused_delta, unused_map] = [(); 2].map(|()| buffer(player, "unused", &[]));
-                        let (delta, map, lanes) = (None, None, rms_norm::choose(plan));
-                        rms_norm::record(
-                            &mut tape,
-                            &rms_norm::Args {
-                                x: args.x,
-                                delta,
-                                weight,
-                                map,
-                                out: normed,
-                                row_count: 1,
-                                dim: k,
-                                stride,
-                                eps,
-                                unused_delta,
-                                unused_map,
-                                lanes,
-                            },
-                        );
-                    }
-                    let args = matmul::Args { x: if norm.is_none() { normed } else { x }, ..args };
-                    matmul::record(&mut tape, plan, &args);
-                    play(player, &mut tape, out, count)
-                };
-                let apart = product(x, None);
-                let whole = product(x, Some(matmul::Norm { weight, eps }));
-                assert_same_bits(&format!("{label} {:?}", inputs.case), &whole, &apart);
-            }
-        }
-    };
-    run("twin", &mut Twin::new(), Plan::TWIN);
-    for_each_adapter(|label, open| {
-        let mut player = open(Options::default());
-        let plan = player.plan();
-        // Elsewhere no product norms, and asking for it is a broken invariant.
-        if matmul::norms(plan, BlockFormat::Q4_1, false, 1, 2048) {
-            run(label, &mut player, plan);
-            // What an adapter without 64-bit integers gets.
-            run(label, &mut player, Plan { int64: false, ..plan });
-            run(label, &mut player, Plan { activations: Activations::Int8, ..plan });
-        }
-    });
-}
-
-/// Whoever makes bytes of the activations, they are the same.
-#[test]
-fn bytes_made_on_the_way_equal_bytes_made_before() {
-    for_each_adapter(|label, open| {
-        let mut player = open(Options::default());
-        let plan = Plan { software: true, activations: Activations::Int8, ..player.plan() };
-        if plan.tier < Tier::Subgroup {
-            return;
-        }
-        let scaled = BlockFormat::ALL.into_iter().filter(|format| format.has_scales());
-        for (format, rows) in scaled.flat_map(|format| [1, 2, 4].map(|rows| (format, rows))) {
-            let k = k_of(format, 576);
-            let case = Case {
-                format,
-                rows,
-                columns: 70,
-                k,
-                bias: true,
-                out_column: 0,
-                gate: None,
-                add: false,
-                int8: true,
-                seed: u64::from(rows),
-            };
-            let inputs = Inputs::new(case);
-            let shape = plan.matmul(format, rows, false);
-            let [inline, packed] = [Int8::Inline, Int8::Packed].map(|int8| matmul::Shape { int8: Some(int8), ..shape });
-            let (inline, packed) = (inputs.run(&mut player, inline), inputs.run(&mut player, packed));
-            assert_same_bits(&format!("{label} {case:?}"), &inline, &packed);
         }
     });
 }

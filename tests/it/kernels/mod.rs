@@ -1,6 +1,7 @@
 //! Every kernel on every adapter against its twin, by seeded tables that hold the edges.
 
 mod matmul;
+mod matmul_ways;
 mod small;
 
 use twostroke::format::block::BlockFormat;
