@@ -2,7 +2,7 @@
 // Compiles WGSL texts with a real browser, which is stricter than naga: createShaderModule and getCompilationInfo of each, and
 // createComputePipelineAsync of entry point `main` with an automatic layout. The device asks for no feature and no limit
 // above WebGPU's defaults, as the base tier does. A module takes 20 ms; a pipeline is machine code for the CPU here and takes
-// seconds, so without --all only short texts and every sixth of the others get one.
+// seconds, so without --all only short texts and every sixteenth of the others get one.
 //
 // usage: node compile_wgsl.mjs TEXTS.json [--all]      {label: text, …}
 // Ends with 1 on any error, or when the browser or its WebGPU can't be had. CHROMIUM names the browser.
@@ -15,7 +15,7 @@ const flags = ["--no-sandbox", "--enable-unsafe-webgpu", "--enable-features=Vulk
 const batch_texts = 8;           // compiled at once, so that one answer from the page stays small
 const limit_ms = 240_000;        // for one batch
 const short_chars = 12_000;      // a text whose pipeline is cheap
-const pipeline_stride = 6;       // of the long ones
+const pipeline_stride = 16;      // of the long ones
 
 const [path, all] = process.argv.slice(2);
 if (!path || (all && all !== "--all")) { console.error("usage: compile_wgsl.mjs TEXTS.json [--all]"); process.exit(2); }
