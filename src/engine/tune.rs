@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use super::trial::{self, SMALL, Size};
 use crate::error::{Error, Result};
-use crate::kernels::Kernel;
 use crate::kernels::choices::Class;
 use crate::kernels::plan::{Activations, Plan};
+use crate::kernels::{Kernel, matmul};
 use crate::model::Model;
 use crate::recording::Player;
 use crate::twin::Twin;
@@ -116,6 +116,13 @@ fn name(class: Class, activations: Activations) -> String {
     format!("{} {}", class.name(), activations.name())
 }
 
+fn without_norm(kernel: Kernel) -> Kernel {
+    match kernel {
+        Kernel::Matmul(shape) => Kernel::Matmul(matmul::Shape { normed: false, ..shape }),
+        other => other,
+    }
+}
+
 struct Tuner<'a> {
     player: &'a mut dyn Player<Kernel>,
     memory: &'a mut Memory,
@@ -127,19 +134,21 @@ struct Tuner<'a> {
 impl Tuner<'_> {
     /// Until every kernel of the model is compiled and right.
     fn check_all(&mut self, model: &mut Model, plan: &mut Plan) -> Result<()> {
+        let mut wrong_places: BTreeSet<(Class, u8)> = BTreeSet::new();
         loop {
             model.set_plan(*plan);
             let new: Vec<Kernel> = model.kernels().into_iter().filter(|k| !self.checked.contains(k)).collect();
             let Some(wrong) = self.check(&new)? else { return Ok(()) };
             let class = wrong.class().expect("a kernel without a class is never called wrong");
-            let (place, count) = (plan.choices.get(class) + 1, class.candidates(*plan));
-            if place >= count {
+            wrong_places.insert((class, plan.choices.get(class)));
+            let count = class.candidates(*plan);
+            let Some(place) = (0..count).find(|&place| !wrong_places.contains(&(class, place))) else {
                 let message = format!(
                     "{}: all {count} variants are wrong or refused on this driver; another --tier or --device, or a newer driver, may do",
                     class.name()
                 );
                 return Err(Error::Gpu { op: "check kernels", message, adapter: self.player.adapter().to_owned() });
-            }
+            };
             plan.choices.set(class, place);
         }
     }
@@ -239,7 +248,8 @@ impl Tuner<'_> {
             plan.choices.set(class, place);
             model.set_plan(*plan);
             let kernels: Vec<Kernel> = model.kernels().into_iter().filter(|k| k.class() == Some(class)).collect();
-            let Some(&kernel) = kernels.first() else { break };
+            // Not one that norms on the way: that is no candidate's own, and others have none to compare it with.
+            let Some(kernel) = kernels.first().copied().map(without_norm) else { break };
             let fresh: Vec<Kernel> = kernels.into_iter().filter(|k| !self.checked.contains(k)).collect();
             if self.check(&fresh)?.is_some() {
                 continue;

@@ -182,3 +182,30 @@ fn timing_remembers_a_winner_of_each_class_and_does_not_ask_twice() {
     let (second, compiled) = settle(&mut memory);
     assert_eq!((second, compiled, &memory), (first, 0, &kept));
 }
+
+#[test]
+fn a_winner_that_turns_out_wrong_gives_way_to_the_first_candidate() {
+    let lies: Meant = |label| label.starts_with("matmul_q4_1_r8") && label.ends_with("workgroup");
+    let mut memory = Memory::default();
+    memory.winners.insert("matmul q4_1 r8 f32".into(), 1);
+    let mut liar = Liar::new(Twin::<Kernel>::new(), lies);
+    let mut model = load(&mut liar, Plan::TWIN);
+    tune::settle(&mut model, &mut liar, Level::Off, &mut memory, &mut Forgetful).unwrap();
+    assert_eq!(model.plan(), Plan::TWIN);
+    assert!(memory.bad.iter().any(|label| lies(label)), "{memory:?}");
+}
+
+#[test]
+fn timing_tries_the_candidates_of_every_class_on_each_driver() {
+    for_each_adapter(|label, open| {
+        let mut player = open(Options::default());
+        let plan = player.plan();
+        let mut model = load(&mut player, plan);
+        let mut memory = Memory::default();
+        tune::settle(&mut model, &mut player, Level::Full, &mut memory, &mut Forgetful).unwrap();
+        assert!(memory.bad.is_empty(), "{label}: {memory:?}");
+        // A class that was timed has its candidates compiled and right.
+        let variants = |class: &str| memory.good.iter().filter(|one| one.starts_with(class)).count();
+        assert!(variants("matmul_q4_1_r1") >= 2 && variants("matmul_gated_q8_0_r1") >= 1, "{label}: {memory:?}");
+    });
+}
