@@ -1,6 +1,6 @@
 //! `bench` and `devices` as black boxes.
 
-use crate::cli_program::{TinyModel, fields, program};
+use crate::cli_program::{TinyModel, fields, program, run};
 
 const FIELDS: [&str; 16] = [
     "model_type",
@@ -105,4 +105,18 @@ fn devices_prints_json_that_names_each_adapter() {
         let products = of.filter(|row| row["kernel"].as_str().is_some_and(|name| name.starts_with("matmul")));
         assert!(products.clone().count() > 0 && products.clone().all(|row| share(&row["pct_flops"])), "{kernels:?}");
     }
+}
+
+#[test]
+fn kernels_of_a_test_that_the_pool_cannot_hold_are_an_error_with_its_numbers() {
+    let line =
+        ["bench", "--model", "toy", "--device", "twin", "-p", "512", "-n", "1", "--kernels", "--kv-memory", "64KiB"];
+    run(&line).expect(1).says(&["a context of 513 tokens", "--kv-memory"]);
+}
+
+#[test]
+fn random_weights_have_a_size_and_no_tokenizer() {
+    run(&["bench", "--model", "random:2B", "--device", "twin"]).expect(2).says(&["135M, 1B, 8B", "2B"]);
+    run(&["run", "--model", "random:135M", "--device", "twin", "-p", "a"]).expect(1).says(&["tokenizer.json"]);
+    run(&["fetch", "random:1B"]).expect(2).says(&["nothing to fetch"]);
 }
