@@ -51,7 +51,7 @@ pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: O
     Ok(Scorer::new(model, player, Some(chunk))?.with_max_submit_nanos(options.max_submit_nanos))
 }
 
-/// Builds the model's kernels, checks each against the CPU, and times what `--tune` says.
+/// Builds the model's kernels, checks those that have a choice against the CPU, and times what `--tune` says.
 ///
 /// # Errors
 /// No variant of a kernel that is right; a lost device; `Cancelled` by Ctrl-C.
