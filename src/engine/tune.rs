@@ -2,7 +2,8 @@
 //! wants it, they are timed. Drivers lie, refuse, and now and then take the process with them.
 //!
 //! ```text
-//! check   every product and attention variant the model uses, over a small launch (other kernels have one variant, and are not tried); a wrong one is named, and the next candidate of its class takes over
+//! check   every product and attention variant the model uses, over a small launch (other kernels have one variant, and are
+//!         not tried); a wrong one is named, and the next candidate of its class takes over
 //! time    candidates of a class, bit-equal to each other; the fastest is remembered
 //! keep    what was found, by whoever calls: this layer knows no files
 //! ```
