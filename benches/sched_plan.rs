@@ -42,6 +42,7 @@ fn config() -> Config {
         policy: Policy::Slo,
         itl_slo_nanos: None,
         prefix_caching: true,
+        cache_generated: true,
         logit_rows: 512,
     }
 }

@@ -88,6 +88,7 @@ fn engine(flags: &Flags, policy: Policy, slo: Option<u64>, caching: bool) -> Res
         policy,
         itl_slo_nanos: slo,
         prefix_caching: caching,
+        cache_generated: !plan.by_phase(),
         logit_rows: model.logit_rows_max(),
     };
     let mut config = EngineConfig::new(sched, model.vocab(), [0; 32]);

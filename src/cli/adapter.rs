@@ -34,7 +34,7 @@ pub(super) struct Opened {
 /// `NoDevice` with what to install or what there is; `Unsupported` for a tier that it lacks; the driver's.
 pub(super) fn open(options: &AdapterOptions) -> Result<Opened> {
     let wanted = match &options.device {
-        DeviceChoice::Twin => return Ok(open_twin()),
+        DeviceChoice::Twin => return Ok(open_twin(options.tier)),
         DeviceChoice::Adapter(wanted) => wanted.as_deref(),
     };
     let spinner = Progress::spinner("looking for adapters");
@@ -98,10 +98,10 @@ pub(super) fn measured(adapter: &Adapter, tier: TierChoice) -> Result<Measured> 
     gpu::measure(&mut player, f16)
 }
 
-fn open_twin() -> Opened {
+fn open_twin(tier: Option<Tier>) -> Opened {
     Opened {
         player: Box::new(Twin::<Kernel>::new()),
-        plan: Plan::TWIN,
+        plan: if tier == Some(Tier::Matrix) { Plan::TWIN_MATRIX } else { Plan::TWIN },
         name: twin::NAME.to_owned(),
         backend: "CPU".to_owned(),
         host_memory: true,

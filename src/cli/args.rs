@@ -144,7 +144,7 @@ pub(super) enum TierArg {
     Base,
     /// Subgroups of at least 8 lanes
     Subgroup,
-    #[value(hide = true)]
+    /// Cooperative matrices: prompts as products of halves, where the adapter has them; new, and never taken by auto
     Matrix,
 }
 

@@ -93,9 +93,10 @@ fn step(
     // Streams may share pages here: what is in them is nobody's.
     let pages: Vec<Vec<u32>> =
         (0..streams).map(|stream| (0..each).map(|page| (stream * each + page) % model.pages()).collect()).collect();
+    let (prompt_tokens, want) = (if prefill { u32::MAX } else { 0 }, Want::Argmax);
     let sequences: Vec<SequenceRows<'_>> = (0..)
         .zip(&pages)
-        .map(|(slot, pages)| SequenceRows { slot, position, tokens: &ids, pages, want: Want::Argmax })
+        .map(|(slot, pages)| SequenceRows { slot, position, tokens: &ids, pages, prompt_tokens, want })
         .collect();
     profile::profile(model, player, &sequences)
 }

@@ -94,13 +94,14 @@ fn text(index: usize, one: &Capabilities) -> String {
     };
     let limits = &one.limits;
     format!(
-        "{index}: {}\n   tier {}, {lanes}\n   driver {} {}\n   features {}\n   limits: binding {}, buffer {}, \
+        "{index}: {}\n   tier {}, {lanes}\n   driver {} {}\n   features {}\n   cooperative matrices {}\n   limits: binding {}, buffer {}, \
          workgroup memory {}, {} invocations, {} workgroups an axis, {} storage buffers\n   {} kernel variants\n",
         one.title(),
         one.tier.name(),
         one.driver,
         one.driver_info,
         if one.features.is_empty() { "none".to_owned() } else { one.features.join(", ") },
+        if one.cooperative_matrices.is_empty() { "none".to_owned() } else { one.cooperative_matrices.join(", ") },
         size(limits.binding_bytes_max),
         size(limits.buffer_bytes_max),
         size(u64::from(limits.workgroup_bytes)),

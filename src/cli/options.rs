@@ -6,7 +6,6 @@ use super::args::{
     ActivationsArg, AdapterArgs, BenchArgs, KvTypeArg, ModelArgs, OutputArg, QuantizeArg, RunArgs, ScoreArgs, TierArg,
     TuneArg,
 };
-use super::later;
 use super::sampling_args::SamplingArgs;
 use crate::engine::sampling::SamplingParams;
 use crate::engine::tune::Level;
@@ -165,13 +164,13 @@ pub(super) struct BenchOptions {
 
 impl AdapterOptions {
     /// # Errors
-    /// `Usage` for a tier that comes later.
+    /// `Usage` for a device that is none, or a tier that the twin does not play.
     pub(super) fn new(args: &AdapterArgs) -> Result<Self> {
         let tier = match args.tier {
             TierArg::Auto => None,
             TierArg::Base => Some(Tier::Base),
             TierArg::Subgroup => Some(Tier::Subgroup),
-            TierArg::Matrix => return Err(later::error("--tier matrix")),
+            TierArg::Matrix => Some(Tier::Matrix),
         };
         let device = match args.device.as_deref() {
             Some("twin") => DeviceChoice::Twin,
@@ -181,7 +180,7 @@ impl AdapterOptions {
             wanted => DeviceChoice::Adapter(wanted.map(str::to_owned)),
         };
         if device == DeviceChoice::Twin && tier == Some(Tier::Subgroup) {
-            return Err(Error::Usage("--device twin has the base tier only, got --tier subgroup".into()));
+            return Err(Error::Usage("--device twin has the tiers base and matrix, got --tier subgroup".into()));
         }
         Ok(Self { device, tier, checked_shaders: args.checked_shaders })
     }
@@ -199,10 +198,16 @@ impl ModelOptions {
         if args.model.as_deref() == Some("") {
             return Err(Error::Usage("--model: expected a file, a folder, hf:ORG/REPO or toy, got nothing".into()));
         }
+        let adapter = AdapterOptions::new(&args.adapter)?;
+        if adapter.tier == Some(Tier::Matrix) && matches!(args.activations, ActivationsArg::Int8) {
+            let message =
+                "--activations int8 is for the tiers base and subgroup, got --tier matrix: its products take halves";
+            return Err(Error::Usage(message.into()));
+        }
         Ok(Self {
             model: args.model.clone(),
             tokenizer: args.tokenizer.clone(),
-            adapter: AdapterOptions::new(&args.adapter)?,
+            adapter,
             kv,
             kv_bytes: args.kv_memory.as_deref().map(bytes_from_text).transpose()?,
             activations: match args.activations {

@@ -88,6 +88,7 @@ pub(super) fn open(
         policy: batch.policy,
         itl_slo_nanos: batch.itl_slo_nanos,
         prefix_caching: batch.prefix_caching,
+        cache_generated: !plan.by_phase(),
         logit_rows: model.logit_rows_max(),
     };
     let mut config = EngineConfig::new(sched, model.vocab(), digest(files, options.kv, plan, &model.type_name()));

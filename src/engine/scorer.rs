@@ -107,9 +107,10 @@ impl Scorer {
         let position = u32::try_from(self.ids.len()).expect("a context fits u32");
         let pages = &self.pages[..end.div_ceil(limits::PAGE_TOKENS as usize)];
         self.tape.clear();
-        let answers = self
-            .model
-            .record(&mut self.tape, &[SequenceRows { slot: 0, position, tokens, pages, want: Want::AllLogits }]);
+        // All of a text is a prompt.
+        let (prompt_tokens, want) = (u32::MAX, Want::AllLogits);
+        let rows = SequenceRows { slot: 0, position, tokens, pages, prompt_tokens, want };
+        let answers = self.model.record(&mut self.tape, &[rows]);
         assert!(answers.len() == 1, "{} answers for one sequence", answers.len());
         let rows = tokens.len() as u64;
         let pieces = (rows * self.row_nanos).div_ceil(self.max_submit_nanos).clamp(1, limits::SUBMITS_A_STEP_MAX);

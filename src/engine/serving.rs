@@ -428,6 +428,7 @@ fn serving_rows<'a>(
             tokens,
             pages: &scheduler.page_table(row.id)[..pages_of(end)],
             pages_known: one.pages_known,
+            prompt_tokens: one.prompt_tokens,
             history: step.admitted.iter().any(|admitted| admitted.id == row.id).then_some(ids),
             sample: row.last.then_some(Sample {
                 prompt_tokens: one.prompt_tokens,

@@ -62,13 +62,22 @@ pub fn nanos(player: &mut dyn Player<Kernel>, kernel: Kernel, size: Size) -> Res
     Ok(Some(least? as f64 / f64::from(LAUNCHES)))
 }
 
-/// Whether an outcome is the twin's, as far as roundings and the driver's own exp go.
+/// Whether an outcome of a trial of `size` is the twin's, as far as roundings and the driver's own exp go. Of cooperative matrices rows
+/// of equal activations must also have equal bits, wherever in a tile they lie: else a prompt would depend on how it is cut.
 #[must_use]
-pub fn agrees(got: &[u32], twin: &[u32]) -> bool {
+pub fn agrees(kernel: Kernel, size: Size, got: &[u32], twin: &[u32]) -> bool {
     const RELATIVE: f32 = 2e-3;
+    // Both multiply the same halves exactly: what differs is the order of f32 sums, which may also be cut off rather than rounded.
+    // Sums kept in halves are off by more.
+    const MATRIX_RELATIVE: f32 = 2e-4;
+    let is_matrix = matches!(kernel, Kernel::MatmulMatrix(_));
+    let relative = if is_matrix { MATRIX_RELATIVE } else { RELATIVE };
+    let period = (size.rows * size.columns) as usize;
+    let repeats = !is_matrix || got.iter().skip(period).zip(got).all(|(later, earlier)| later == earlier);
     let (got, twin): (&[f32], &[f32]) = (bytemuck::cast_slice(got), bytemuck::cast_slice(twin));
-    let size = twin.iter().fold(0.0_f32, |size, x| size.max(x.abs()));
-    got.len() == twin.len() && got.iter().zip(twin).all(|(got, twin)| (got - twin).abs() <= RELATIVE * size)
+    let largest = twin.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    let near = |(got, twin): (&f32, &f32)| (got - twin).abs() <= relative * largest;
+    repeats && got.len() == twin.len() && got.iter().zip(twin).all(near)
 }
 
 /// Numbers of no meaning, the same each time.
@@ -119,6 +128,7 @@ fn launch(player: &mut dyn Player<Kernel>, kernel: Kernel, size: Size) -> Result
     let mut made = Made { player, buffers: Vec::new() };
     let launched = match kernel {
         Kernel::Matmul(shape) => product(&mut made, shape, size).map(Some),
+        Kernel::MatmulMatrix(shape) => matrix_product(&mut made, shape, size).map(Some),
         Kernel::AttnPrefill(shape) => attention(&mut made, shape, true).map(Some),
         Kernel::AttnDecode(shape) => attention(&mut made, shape, false).map(Some),
         _ => Ok(None),
@@ -203,6 +213,37 @@ fn product(made: &mut Made<'_>, shape: matmul::Shape, size: Size) -> Result<(Tap
     Ok((tape, out, words))
 }
 
+/// Rows repeat after `size.rows` of them, over a whole tile and a ragged one.
+fn matrix_product(made: &mut Made<'_>, shape: matmul::matrix::Shape, size: Size) -> Result<(Tape, BufferId, u64)> {
+    let mut numbers = Numbers(0x2545_f491);
+    let rows = size.rows + matmul::matrix::TILE_ROWS;
+    let weight_rows = if shape.gated { 2 * size.columns } else { size.columns };
+    let weights = weights(made, shape.format, weight_rows, size.k, &mut numbers)?;
+    let period: Vec<u32> = (0..size.rows * size.k).map(|_| numbers.unit().to_bits()).collect();
+    let x: Vec<u32> = period.iter().copied().cycle().take((rows * size.k) as usize).collect();
+    let x = made.words(&x)?;
+    let words = u64::from(rows * size.columns);
+    let out = made.floats(words, || 0.0)?;
+    let mut tape = Tape::new();
+    let args = matmul::Args {
+        weights,
+        x,
+        x_stride: size.k,
+        packed: None,
+        bias: None,
+        bias_start: 0,
+        out,
+        out_stride: size.columns,
+        out_column: 0,
+        rows,
+        gate: shape.gated.then_some(gate_act::Activation::Silu),
+        add: false,
+        norm: None,
+    };
+    matmul::matrix::record_shape(&mut tape, shape, &args, 0);
+    Ok((tape, out, words))
+}
+
 /// Keys of one sequence that fill a split and some of the next.
 fn attention(made: &mut Made<'_>, shape: attn::Shape, prefill: bool) -> Result<(Tape, BufferId, u64)> {
     let mut numbers = Numbers(0x1234_5679);
@@ -251,12 +292,33 @@ mod tests {
     use crate::twin::Twin;
 
     #[test]
+    fn matrices_must_sum_in_floats_and_take_all_rows_alike() {
+        for gated in [false, true] {
+            let kernel = Kernel::MatmulMatrix(matmul::matrix::Shape { format: BlockFormat::Q4_1, size: 16, gated });
+            let twin = outcome(&mut Twin::new(), kernel, SMALL).unwrap().expect("a trial");
+            assert!(agrees(kernel, SMALL, &twin, &twin));
+            let halves = |word: &u32| half::f16::from_f32(f32::from_bits(*word)).to_f32().to_bits();
+            let rounded: Vec<u32> = twin.iter().map(halves).collect();
+            assert!(!agrees(kernel, SMALL, &rounded, &twin), "sums rounded to halves, gated {gated}");
+            let mut uneven = twin.clone();
+            let last = uneven.len() - 1;
+            uneven[last] += 1;
+            assert!(!agrees(kernel, SMALL, &uneven, &twin), "a row of its own, gated {gated}");
+            let mut wrong = twin.clone();
+            wrong.iter_mut().for_each(|word| *word ^= 1 << 31);
+            assert!(!agrees(kernel, SMALL, &wrong, &twin), "turned signs, gated {gated}");
+        }
+    }
+
+    #[test]
     fn every_variant_with_a_choice_has_a_trial_whose_outcome_is_no_constant() {
         let tried = variants::all().into_iter().filter(|kernel| kernel.class().is_some());
         // One of each kind is enough here: the twin plays all alike.
         for kernel in tried.step_by(37) {
             let outcome = outcome(&mut Twin::new(), kernel, SMALL).unwrap().expect("a trial");
-            let floats: &[f32] = bytemuck::cast_slice(&outcome);
+            // Of matrices, rows repeat behind these.
+            let period = outcome.len().min((SMALL.rows * SMALL.columns) as usize);
+            let floats: &[f32] = bytemuck::cast_slice(&outcome[..period]);
             assert!(floats.iter().all(|x| x.is_finite()), "{kernel:?}");
             let distinct: std::collections::BTreeSet<u32> = outcome.iter().copied().collect();
             assert!(distinct.len() > floats.len() / 2, "{kernel:?}: {} of {}", distinct.len(), floats.len());

@@ -178,6 +178,7 @@ mod tests {
             tier: if name == "SwiftShader" { Tier::Base } else { Tier::Subgroup },
             subgroup_min_size: None,
             subgroup_max_size: None,
+            cooperative_matrices: Vec::new(),
             features: Vec::new(),
             limits: AdapterLimits {
                 binding_bytes_max: 0,

@@ -72,12 +72,14 @@ pub struct Capabilities {
     pub driver: String,
     /// Driver's version.
     pub driver_info: String,
-    /// Best tier.
+    /// Best tier that `auto` takes.
     pub tier: Tier,
     /// Lanes of the smallest subgroup, `None` without subgroups.
     pub subgroup_min_size: Option<u32>,
     /// Lanes of the largest subgroup.
     pub subgroup_max_size: Option<u32>,
+    /// Configurations of cooperative matrices as wgpu lists them, e.g. `16x16x16 f16 into f32`; empty for none.
+    pub cooperative_matrices: Vec<String>,
     /// Features that kernels or figures can use, by wgpu's names.
     pub features: Vec<&'static str>,
     /// Limits of the adapter; a device of the base tier has WebGPU's defaults instead.
@@ -106,7 +108,9 @@ impl Capabilities {
     pub(super) fn new(adapter: &wgpu::Adapter) -> Self {
         let (info, features, limits) = (adapter.get_info(), adapter.features(), adapter.limits());
         let lanes = subgroup_min_size(&info);
-        let offer = Offer { name: &info.name, features, limits: &limits, subgroup_min_size: lanes };
+        let matrices = adapter.cooperative_matrix_properties();
+        let offer =
+            Offer { name: &info.name, features, limits: &limits, subgroup_min_size: lanes, matrices: &matrices };
         let tier = tiers::best(&offer);
         let subgroups = features.contains(wgpu::Features::SUBGROUP);
         let name = if info.name.is_empty() { "unnamed adapter".to_owned() } else { info.name };
@@ -122,6 +126,7 @@ impl Capabilities {
             tier,
             subgroup_min_size: subgroups.then_some(lanes),
             subgroup_max_size: subgroups.then_some(info.subgroup_max_size),
+            cooperative_matrices: matrices.iter().map(tiers::matrix_name).collect(),
             features: RELEVANT.iter().filter(|(_, f)| features.contains(*f)).map(|(name, _)| *name).collect(),
             limits: AdapterLimits {
                 binding_bytes_max: limits.max_storage_buffer_binding_size,

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use super::adapters::Adapter;
 use super::capabilities::subgroup_min_size;
 use super::faults::Faults;
+use super::pipelines::experimental_features;
 use super::tiers::{self, Offer, TierChoice};
 use crate::error::{Error, Result};
 use crate::kernels::Tier;
+use crate::kernels::plan::MatrixSizes;
 
 /// An open device.
 #[derive(Debug)]
@@ -20,6 +22,7 @@ pub(super) struct Device {
     pub(super) tier: Tier,
     pub(super) limits: wgpu::Limits,
     pub(super) features: wgpu::Features,
+    pub(super) matrix: MatrixSizes,
 }
 
 impl Device {
@@ -28,7 +31,8 @@ impl Device {
         let (info, limits) = (adapter.handle.get_info(), adapter.handle.limits());
         let name = &adapter.capabilities.name;
         let features = adapter.handle.features();
-        let offer = Offer { name, features, limits: &limits, subgroup_min_size: subgroup_min_size(&info) };
+        let (matrices, lanes) = (adapter.handle.cooperative_matrix_properties(), subgroup_min_size(&info));
+        let offer = Offer { name, features, limits: &limits, subgroup_min_size: lanes, matrices: &matrices };
         let request = tiers::request(tier, &offer)?;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("twostroke"),
@@ -36,13 +40,15 @@ impl Device {
             required_limits: request.limits.clone(),
             // Few and large buffers: sub-allocation in big blocks would only waste memory.
             memory_hints: wgpu::MemoryHints::MemoryUsage,
+            experimental_features: experimental_features(request.tier),
             ..Default::default()
         };
         let faults = Faults::new(name);
         let opened = adapter.handle.request_device(&descriptor).await;
         let (handle, queue) = opened.map_err(|error| faults.refused("open device", error.to_string()))?;
         faults.watch(&handle);
-        Ok(Self { handle, queue, faults, tier: request.tier, limits: request.limits, features: request.features })
+        let tiers::Request { tier, features, limits, matrix } = request;
+        Ok(Self { handle, queue, faults, tier, limits, features, matrix })
     }
 
     /// Makes a zero-filled buffer.

@@ -257,5 +257,17 @@ impl<K: Program> Pipelines<K> {
     }
 }
 
+/// Leave to use what wgpu calls experimental, on the tier that was asked to: cooperative matrices.
+#[allow(unsafe_code, reason = "wgpu's way of asking whether one knows")]
+pub(super) fn experimental_features(tier: Tier) -> wgpu::ExperimentalFeatures {
+    if tier < Tier::Matrix {
+        return wgpu::ExperimentalFeatures::disabled();
+    }
+    // SAFETY: wgpu warns of bugs of its own behind such features. The user asked for this tier by name, the one feature it requests has
+    // kernels whose loads and stores keep within workgroup arrays of constant size, and each is checked against its twin before use.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
+}
+
 const _: () = assert!(BINDINGS_MAX == limits::BASE_STORAGE_BUFFERS);
 const _: () = assert!((Tier::Base as u8) < Tier::Subgroup as u8, "tiers compare by what they can do");
+const _: () = assert!((Tier::Subgroup as u8) < Tier::Matrix as u8, "tiers compare by what they can do");

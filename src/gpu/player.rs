@@ -105,7 +105,8 @@ impl<K: Program> GpuPlayer<K> {
     #[must_use]
     pub fn plan(&self) -> Plan {
         let int64 = self.device.features.contains(wgpu::Features::SHADER_INT64);
-        Plan::new(self.device.tier, self.capabilities.software(), int64)
+        let plan = Plan::new(self.device.tier, self.capabilities.software(), int64);
+        Plan { matrix: self.device.matrix, ..plan }
     }
 
     /// Gives the device back to the driver. Each later call says [`Error::DeviceLost`].

@@ -1,5 +1,6 @@
-//! Which of several bit-equal variants a plan takes. The first candidate of a class is what was measured best on adapters of its kind;
-//! another is chosen where a driver gets that one wrong, or where it was timed and lost.
+//! Which of several variants a plan takes; all of a class are bit-equal, but for sizes of cooperative matrices. The first candidate is
+//! what was measured best on adapters of its kind; another is chosen where a driver gets that one wrong, or where it was timed and
+//! lost.
 
 use super::plan::Plan;
 use super::{Kernel, KvType, attn, matmul};
@@ -15,6 +16,13 @@ pub enum Class {
         format: BlockFormat,
         /// Rows a lane.
         rows: u8,
+        /// Ends in the activation of a gate.
+        gated: bool,
+    },
+    /// Products of prompt tokens by cooperative matrices; a candidate is a size, and sizes differ in bits, so none is timed.
+    Matrix {
+        /// Format of the weights.
+        format: BlockFormat,
         /// Ends in the activation of a gate.
         gated: bool,
     },
@@ -38,19 +46,26 @@ pub enum Class {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Choices {
     matmul: [[[u8; 2]; 4]; BlockFormat::ALL.len()],
+    matrix: [[u8; 2]; BlockFormat::ALL.len()],
     prefill: u8,
     decode: u8,
 }
 
 impl Choices {
     /// The first candidate of every class.
-    pub const FIRST: Self = Self { matmul: [[[0; 2]; 4]; BlockFormat::ALL.len()], prefill: 0, decode: 0 };
+    pub const FIRST: Self = Self {
+        matmul: [[[0; 2]; 4]; BlockFormat::ALL.len()],
+        matrix: [[0; 2]; BlockFormat::ALL.len()],
+        prefill: 0,
+        decode: 0,
+    };
 
     fn place(&mut self, class: Class) -> &mut u8 {
         match class {
             Class::Matmul { format, rows, gated } => {
                 &mut self.matmul[format as usize][row_place(rows)][usize::from(gated)]
             }
+            Class::Matrix { format, gated } => &mut self.matrix[format as usize][usize::from(gated)],
             // A model has one head size.
             Class::AttnPrefill { .. } => &mut self.prefill,
             Class::AttnDecode { .. } => &mut self.decode,
@@ -79,6 +94,7 @@ impl Kernel {
     pub fn class(self) -> Option<Class> {
         match self {
             Self::Matmul(matmul::Shape { format, rows, gated, .. }) => Some(Class::Matmul { format, rows, gated }),
+            Self::MatmulMatrix(matmul::matrix::Shape { format, gated, .. }) => Some(Class::Matrix { format, gated }),
             Self::AttnPrefill(attn::Shape { kv, head_dim, .. }) => Some(Class::AttnPrefill { kv, head_dim }),
             Self::AttnDecode(attn::Shape { kv, head_dim, .. }) => Some(Class::AttnDecode { kv, head_dim }),
             _ => None,
@@ -92,6 +108,7 @@ impl Class {
     pub fn candidates(self, plan: Plan) -> u8 {
         match self {
             Self::Matmul { rows, gated, .. } => matmul::candidates(plan, rows, gated),
+            Self::Matrix { .. } => matmul::matrix::candidates(plan),
             Self::AttnPrefill { .. } | Self::AttnDecode { .. } => attn::candidates(plan),
         }
     }
@@ -102,6 +119,9 @@ impl Class {
         match self {
             Self::Matmul { format, rows, gated } => {
                 format!("matmul{} {} r{rows}", if gated { " gated" } else { "" }, format.name())
+            }
+            Self::Matrix { format, gated } => {
+                format!("matmul_matrix{} {}", if gated { " gated" } else { "" }, format.name())
             }
             Self::AttnPrefill { kv, head_dim } => format!("attn_prefill {} d{head_dim}", kv.name()),
             Self::AttnDecode { kv, head_dim } => format!("attn_decode {} d{head_dim}", kv.name()),

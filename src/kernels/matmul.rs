@@ -1,5 +1,6 @@
 //! Activations times a packed weight matrix, dequantised on the way: GEMV for few rows, GEMM tiles for many.
 
+pub mod matrix;
 mod twin;
 
 use super::choices::Class;

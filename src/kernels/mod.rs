@@ -156,6 +156,8 @@ pub enum Kernel {
     },
     /// Activations times a packed weight matrix.
     Matmul(matmul::Shape),
+    /// The same by cooperative matrices, for prompt tokens on tier matrix.
+    MatmulMatrix(matmul::matrix::Shape),
     /// Activations as bytes.
     QuantAct,
     /// Q/K norm, RoPE, and K and V into their pages.
@@ -210,6 +212,7 @@ impl Kernel {
             Self::Embed { format } => embed::spec(format),
             Self::RmsNorm { lanes } => rms_norm::spec(lanes),
             Self::Matmul(shape) => matmul::spec(shape),
+            Self::MatmulMatrix(shape) => matmul::matrix::spec(shape),
             Self::QuantAct => quant_act::spec(),
             Self::RopeKv { kv, norm } => rope_kv::spec(kv, norm),
             Self::AttnPrefill(shape) => attn::prefill_spec(shape),
@@ -221,7 +224,7 @@ impl Kernel {
         }
     }
 
-    /// The WGSL text, entry point `main`. It needs no `enable` line on native wgpu.
+    /// The WGSL text, entry point `main`. What naga wants enabled it enables itself; for subgroups browsers want a line in front.
     #[must_use]
     pub fn wgsl(self) -> String {
         let spec = self.spec();
@@ -233,6 +236,7 @@ impl Kernel {
     pub fn flops(self, params: &[u8]) -> Option<u64> {
         match self {
             Self::Matmul(shape) => Some(matmul::flops(shape, params)),
+            Self::MatmulMatrix(shape) => Some(matmul::matrix::flops(shape, params)),
             _ => None,
         }
     }
@@ -243,6 +247,7 @@ impl Kernel {
             Self::Embed { format } => embed::twin(format, params, grid, mem),
             Self::RmsNorm { .. } => rms_norm::twin(params, grid, mem),
             Self::Matmul(shape) => matmul::twin(shape, params, grid, mem),
+            Self::MatmulMatrix(shape) => matmul::matrix::twin(shape, params, grid, mem),
             Self::QuantAct => quant_act::twin(params, grid, mem),
             Self::RopeKv { kv, norm } => rope_kv::twin(kv, norm, params, grid, mem),
             Self::AttnPrefill(shape) => attn::prefill_twin(shape, params, grid, mem),

@@ -1,5 +1,5 @@
 //! Which variant runs where: the choice depends on the device, the tensor's shape and the rows of a launch, and every
-//! choice gives the same bits.
+//! choice gives the same bits, but for the phase of a row on tier matrix.
 
 use super::choices::Choices;
 use super::{Exchange, KvType, Tier, attn, matmul};
@@ -29,6 +29,25 @@ impl Activations {
     }
 }
 
+/// Sizes M = N = K of cooperative matrices, f16 by f16 into f32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MatrixSizes {
+    /// 16 by 16 by 16.
+    pub sixteen: bool,
+    /// 8 by 8 by 8.
+    pub eight: bool,
+}
+
+impl MatrixSizes {
+    /// Both.
+    pub const ALL: Self = Self { sixteen: true, eight: true };
+
+    /// Those there are, the one to prefer first.
+    pub fn all(self) -> impl Iterator<Item = u8> {
+        [(16, self.sixteen), (8, self.eight)].into_iter().filter_map(|(size, there)| there.then_some(size))
+    }
+}
+
 /// What the choice looks at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
@@ -40,19 +59,39 @@ pub struct Plan {
     pub int64: bool,
     /// What products make of their activations.
     pub activations: Activations,
+    /// Cooperative matrices; at least one size on tier matrix.
+    pub matrix: MatrixSizes,
     /// Which of several candidates each class takes.
     pub choices: Choices,
 }
 
 impl Plan {
     /// The plan of the CPU twin, which plays every variant alike.
-    pub const TWIN: Self =
-        Self { tier: Tier::Base, software: true, int64: false, activations: Activations::F32, choices: Choices::FIRST };
+    pub const TWIN: Self = Self {
+        tier: Tier::Base,
+        software: true,
+        int64: false,
+        activations: Activations::F32,
+        matrix: MatrixSizes { sixteen: false, eight: false },
+        choices: Choices::FIRST,
+    };
 
-    /// With the first candidate of every class.
+    /// The plan of the CPU twin where it stands for an adapter with cooperative matrices.
+    pub const TWIN_MATRIX: Self =
+        Self { tier: Tier::Matrix, matrix: MatrixSizes { sixteen: true, eight: false }, ..Self::TWIN };
+
+    /// With the first candidate of every class, and no cooperative matrices.
     #[must_use]
     pub fn new(tier: Tier, software: bool, int64: bool) -> Self {
-        Self { tier, software, int64, activations: Activations::default(), choices: Choices::default() }
+        let (activations, matrix, choices) = (Activations::default(), MatrixSizes::default(), Choices::default());
+        Self { tier, software, int64, activations, matrix, choices }
+    }
+
+    /// Whether prompt tokens go through other products than generated ones, with other bits: then a row's phase decides, on a resume
+    /// too, and pages with generated tokens stay out of the prompt cache.
+    #[must_use]
+    pub const fn by_phase(self) -> bool {
+        matches!(self.tier, Tier::Matrix)
     }
 
     /// The exchange between lanes on this tier.

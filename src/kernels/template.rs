@@ -18,6 +18,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("embed", include_str!("../../shaders/embed.wgsl")),
     ("gate_act", include_str!("../../shaders/gate_act.wgsl")),
     ("matmul", include_str!("../../shaders/matmul.wgsl")),
+    ("matmul_matrix", include_str!("../../shaders/matmul_matrix.wgsl")),
     ("probe_copy", include_str!("../../shaders/probe_copy.wgsl")),
     ("probe_math", include_str!("../../shaders/probe_math.wgsl")),
     ("quant_act", include_str!("../../shaders/quant_act.wgsl")),

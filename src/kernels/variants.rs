@@ -1,4 +1,7 @@
 //! The table of shipped variants: what tests validate, translate and run, and what browsers must compile.
+//!
+//! Those of tier matrix are validated and translated to SPIR-V and MSL (sizes of 8: Metal has no other). naga's HLSL backend knows no
+//! cooperative matrices. They run on the CPU twin alone: no driver that tests have here offers them.
 
 use super::{Kernel, KvType, Tier, argmax, attn, matmul, rms_norm, sample};
 use crate::format::block::BlockFormat;
@@ -13,6 +16,7 @@ pub fn all() -> Vec<Kernel> {
         kernels.extend(KvType::ALL.map(|kv| Kernel::RopeKv { kv, norm }));
     }
     kernels.extend(matmul::shapes().into_iter().map(Kernel::Matmul));
+    kernels.extend(matmul::matrix::shapes().into_iter().map(Kernel::MatmulMatrix));
     kernels.extend(attn::prefill_shapes().into_iter().map(Kernel::AttnPrefill));
     kernels.extend(attn::decode_shapes().into_iter().map(Kernel::AttnDecode));
     kernels.extend(sample::Stage::ALL.map(Kernel::Sample));

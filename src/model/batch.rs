@@ -17,13 +17,15 @@ pub(super) struct Wave {
 /// A batch, laid out:
 ///
 /// ```text
-/// rows    sequence after sequence, as given
+/// rows    sequence after sequence, as given; by phase: [ generated tokens ][ prompt tokens ], each sequence after sequence
 /// tiles   [ prefill tiles ][ decode tiles: wave, wave, … ]
 /// map     [ rows of which the argmax is wanted ][ rows of which all logits are ]
 /// ```
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Batch {
     pub(super) rows: Vec<Row>,
+    /// Prompt tokens, the last of `rows`, which go through cooperative matrices; 0 where the plan does not go by phase.
+    pub(super) matrix_rows: u32,
     pub(super) tiles: Vec<Tile>,
     pub(super) prefill_tiles: u32,
     pub(super) waves: Vec<Wave>,
@@ -34,19 +36,30 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Lays out `sequences`; up to `decode_rows` rows of one go through decode attention, and a prefill tile takes `tile_tokens`.
-    pub(super) fn new(sequences: &[SequenceRows<'_>], sizes: &Sizes, decode_rows: u32, tile_tokens: u32) -> Self {
+    /// `by_phase`: rows of prompts lie behind all others.
+    pub(super) fn new(
+        sequences: &[SequenceRows<'_>],
+        sizes: &Sizes,
+        decode_rows: u32,
+        tile_tokens: u32,
+        by_phase: bool,
+    ) -> Self {
         let mut batch = Self::default();
         let mut decode = Vec::new();
         let mut first = 0;
-        for sequence in sequences {
-            let count = check(sequence, sizes);
-            batch.push_rows(sequence);
-            let tile = |at: u32, rows: u32| Tile {
-                row: first + at,
-                rows,
-                slot: sequence.slot,
-                position: sequence.position + at,
-            };
+        let (mut runs, prompts) = runs(sequences, sizes, by_phase);
+        batch.matrix_rows = prompts.iter().map(|run| run.count).sum();
+        runs.extend(prompts);
+        let mut places = vec![Place::default(); sequences.len()];
+        for run in &runs {
+            let (sequence, count) = (&sequences[run.sequence], run.count);
+            places[run.sequence].put(run, first);
+            let position = sequence.position + run.at;
+            let tokens = &sequence.tokens[run.at as usize..][..count as usize];
+            let rows = (position..).zip(tokens);
+            batch.rows.extend(rows.map(|(position, &token)| Row { token, position, slot: sequence.slot, pad: 0 }));
+            let tile =
+                |at: u32, rows: u32| Tile { row: first + at, rows, slot: sequence.slot, position: position + at };
             if count <= decode_rows {
                 decode.extend((0..count).map(|at| tile(at, 1)));
             } else {
@@ -61,31 +74,25 @@ impl Batch {
         decode.sort_by_key(|tile| splits(tile.position));
         batch.waves = waves(&decode, batch.prefill_tiles, sizes.row_splits);
         batch.tiles.extend(decode);
-        batch.map_logits(sequences, sizes);
+        batch.map_logits(sequences, &places, sizes);
         batch
     }
 
-    fn push_rows(&mut self, sequence: &SequenceRows<'_>) {
-        let rows = (sequence.position..).zip(sequence.tokens);
-        self.rows.extend(rows.map(|(position, &token)| Row { token, position, slot: sequence.slot, pad: 0 }));
-    }
-
     /// Fills `map` and says where each answer will lie: ids first, then logits.
-    fn map_logits(&mut self, sequences: &[SequenceRows<'_>], sizes: &Sizes) {
+    fn map_logits(&mut self, sequences: &[SequenceRows<'_>], places: &[Place], sizes: &Sizes) {
         let argmax_rows = sequences.iter().filter(|s| s.want == Want::Argmax).count();
         let (mut ids, mut logits) = (Vec::new(), Vec::new());
-        let mut end = 0;
-        for sequence in sequences {
-            end += u32::try_from(sequence.tokens.len()).expect("checked against the rows of a step");
+        for (sequence, place) in sequences.iter().zip(places) {
+            let end = u32::try_from(sequence.tokens.len()).expect("checked against the rows of a step");
             let start = argmax_rows + logits.len() * sizes.vocab as usize;
             let (start, rows, row_words) = match sequence.want {
                 Want::Nothing => (0, 0, 0),
                 Want::Argmax => (ids.len(), 1, 1),
                 Want::LastLogits => (start, 1, sizes.vocab),
-                Want::AllLogits => (start, u32::try_from(sequence.tokens.len()).expect("as above"), sizes.vocab),
+                Want::AllLogits => (start, end, sizes.vocab),
             };
             let map = if sequence.want == Want::Argmax { &mut ids } else { &mut logits };
-            map.extend(end - rows..end);
+            map.extend((end - rows..end).map(|at| place.row(at)));
             self.answers.push(Answer { start, rows, row_words });
         }
         self.argmax_rows = u32::try_from(ids.len()).expect("at most one a row");
@@ -94,6 +101,51 @@ impl Batch {
         let (got, max) = (self.map.len(), sizes.logit_rows);
         assert!(got <= max as usize, "{got} rows of logits in a step of at most {max}");
     }
+}
+
+/// Consecutive rows of one sequence that lie together.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    sequence: usize,
+    /// First of the sequence's tokens: 0, or behind those of its prompt.
+    at: u32,
+    count: u32,
+}
+
+/// Rows of a sequence: of its tokens before `split`, and of those from there on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    split: u32,
+    before: u32,
+    behind: u32,
+}
+
+impl Place {
+    /// A run begins at row `first`. Of two, that with the later tokens lies in front.
+    fn put(&mut self, run: &Run, first: u32) {
+        if run.at > 0 {
+            (self.split, self.behind) = (run.at, first);
+        } else {
+            (self.split, self.before) = (self.split.max(run.count), first);
+        }
+    }
+
+    fn row(&self, at: u32) -> u32 {
+        if at < self.split { self.before + at } else { self.behind + at - self.split }
+    }
+}
+
+/// The rows that lie in front, and the prompts' behind them; all are in front unless rows go by phase.
+fn runs(sequences: &[SequenceRows<'_>], sizes: &Sizes, by_phase: bool) -> (Vec<Run>, Vec<Run>) {
+    let (mut front, mut prompts) = (Vec::with_capacity(sequences.len()), Vec::new());
+    for (sequence, one) in sequences.iter().enumerate() {
+        let count = check(one, sizes);
+        let prompt = if by_phase { one.prompt_tokens.saturating_sub(one.position).min(count) } else { 0 };
+        let run = |at, count| Run { sequence, at, count };
+        prompts.extend((prompt > 0).then(|| run(0, prompt)));
+        front.extend((count > prompt).then(|| run(prompt, count - prompt)));
+    }
+    (front, prompts)
 }
 
 /// Rows of a sequence, after holding it against the limits that the caller promised to respect.

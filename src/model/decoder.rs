@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Additions to `x` ride in the product before them, or, where that is normed, in the norm that follows. Norms of one row ride in the
-//! product behind them where launches are dear.
+//! product behind them where launches are dear. Where a plan goes by phase, each product of a layer is two: of generated rows, and of
+//! prompts by cooperative matrices; the head's is one.
 
 use super::Model;
 use super::batch::Batch;
@@ -177,7 +178,7 @@ impl Model {
     ) -> Input {
         let hidden = self.sizes.hidden;
         let norms = |part: &Part| matmul::norms(self.plan, part.packed.format, gated, row_count(batch), hidden);
-        if delta.is_none() && linear.parts.iter().all(norms) {
+        if delta.is_none() && batch.matrix_rows == 0 && linear.parts.iter().all(norms) {
             return Input {
                 buffer: self.work.x,
                 stride: hidden,
@@ -192,7 +193,7 @@ impl Model {
     fn record_qkv(&self, tape: &mut Tape, batch: &Batch, layer: &Layer, added: Option<BufferId>) {
         let (work, sizes) = (&self.work, &self.sizes);
         let input = self.record_normed(tape, batch, (added, layer.attn_norm), (&layer.qkv, false));
-        self.record_matmul(tape, &layer.qkv, input, (work.qkv, sizes.qkv), row_count(batch));
+        self.record_matmul(tape, &layer.qkv, input, (work.qkv, sizes.qkv), Rows::of(batch));
     }
 
     /// `x ← x + linear(from)`. In models that norm the sum's second part: its norm, which the caller adds.
@@ -204,30 +205,40 @@ impl Model {
         (x, stride): (BufferId, u32),
         post_norm: Option<BufferId>,
     ) -> Option<BufferId> {
-        let (work, sizes, rows) = (&self.work, &self.sizes, row_count(batch));
+        let (work, sizes, rows) = (&self.work, &self.sizes, Rows::of(batch));
         let input = Input::plain(x, stride);
         let Some(weight) = post_norm else {
             let input = self.record_packed(tape, linear, false, input, rows);
             for part in &linear.parts {
-                let args = matmul_args(linear, part, input, (work.x, sizes.hidden), rows);
-                matmul::record(tape, self.plan, &matmul::Args { add: true, ..args });
+                let args = matmul_args(linear, part, input, (work.x, sizes.hidden));
+                self.record_product(tape, &matmul::Args { add: true, ..args }, rows);
             }
             return None;
         };
         self.record_matmul(tape, linear, input, (work.delta, sizes.hidden), rows);
-        rms_norm::record(tape, &self.norm_args(work.delta, None, weight, work.post, None, rows));
+        rms_norm::record(tape, &self.norm_args(work.delta, None, weight, work.post, None, row_count(batch)));
         Some(work.post)
     }
 
-    fn record_matmul(&self, tape: &mut Tape, linear: &Linear, x: Input, out: (BufferId, u32), rows: u32) {
+    fn record_matmul(&self, tape: &mut Tape, linear: &Linear, x: Input, out: (BufferId, u32), rows: Rows) {
         let x = self.record_packed(tape, linear, false, x, rows);
         for part in &linear.parts {
-            matmul::record(tape, self.plan, &matmul_args(linear, part, x, out, rows));
+            self.record_product(tape, &matmul_args(linear, part, x, out), rows);
+        }
+    }
+
+    /// One product, of `rows` instead of what `args` says.
+    fn record_product(&self, tape: &mut Tape, args: &matmul::Args, rows: Rows) {
+        matmul::record(tape, self.plan, &matmul::Args { rows: rows.ordinary, ..*args });
+        if rows.matrix > 0 {
+            let args = matmul::Args { rows: rows.matrix, ..*args };
+            matmul::matrix::record(tape, self.plan, &args, rows.ordinary);
         }
     }
 
     /// The input as bytes too, where products of `linear` read it so.
-    fn record_packed(&self, tape: &mut Tape, linear: &Linear, gated: bool, input: Input, rows: u32) -> Input {
+    fn record_packed(&self, tape: &mut Tape, linear: &Linear, gated: bool, input: Input, rows: Rows) -> Input {
+        let rows = rows.ordinary;
         let reads = |part: &Part| matmul::packs(self.plan, part.packed.format, gated, rows);
         if rows == 0 || !linear.parts.iter().any(reads) {
             return input;
@@ -240,7 +251,7 @@ impl Model {
 
     /// `act ← act(gate) * up`: at once where gate and up are one matrix, else their products first.
     fn record_gated(&self, tape: &mut Tape, batch: &Batch, layer: &Layer, added: Option<BufferId>) {
-        let (work, sizes, rows) = (&self.work, &self.sizes, row_count(batch));
+        let (work, sizes, rows) = (&self.work, &self.sizes, Rows::of(batch));
         let whole = match &layer.gate_up.parts[..] {
             [one] => Some(one).filter(|one| one.packed.rows == 2 * self.config.intermediate),
             _ => None,
@@ -249,8 +260,8 @@ impl Model {
         match whole {
             Some(one) => {
                 let input = self.record_packed(tape, &layer.gate_up, true, input, rows);
-                let args = matmul_args(&layer.gate_up, one, input, (work.act, sizes.act), rows);
-                matmul::record(tape, self.plan, &matmul::Args { gate: Some(self.config.activation), ..args });
+                let args = matmul_args(&layer.gate_up, one, input, (work.act, sizes.act));
+                self.record_product(tape, &matmul::Args { gate: Some(self.config.activation), ..args }, rows);
             }
             None => {
                 self.record_matmul(tape, &layer.gate_up, input, (work.gate_up, sizes.gate_up), rows);
@@ -341,7 +352,9 @@ impl Model {
         let map = Some(work.map);
         rms_norm::record(tape, &self.norm_args(work.x, added, self.head.norm, work.normed, map, count));
         let input = Input::plain(work.normed, sizes.hidden);
-        self.record_matmul(tape, &self.head.head, input, (work.logits, sizes.vocab), count);
+        // Of whichever phase: a row's logits take one product always.
+        let rows = Rows { ordinary: count, matrix: 0 };
+        self.record_matmul(tape, &self.head.head, input, (work.logits, sizes.vocab), rows);
     }
 
     /// The argmax of the first rows of logits, and the read-backs.
@@ -376,7 +389,20 @@ impl Input {
     }
 }
 
-fn matmul_args(linear: &Linear, part: &Part, input: Input, out: (BufferId, u32), rows: u32) -> matmul::Args {
+/// Rows of a product: the first ones by the ordinary family, those behind them by cooperative matrices.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    ordinary: u32,
+    matrix: u32,
+}
+
+impl Rows {
+    fn of(batch: &Batch) -> Self {
+        Self { ordinary: row_count(batch) - batch.matrix_rows, matrix: batch.matrix_rows }
+    }
+}
+
+fn matmul_args(linear: &Linear, part: &Part, input: Input, out: (BufferId, u32)) -> matmul::Args {
     matmul::Args {
         weights: part.packed,
         x: input.buffer,
@@ -387,7 +413,7 @@ fn matmul_args(linear: &Linear, part: &Part, input: Input, out: (BufferId, u32),
         out: out.0,
         out_stride: out.1,
         out_column: part.column,
-        rows,
+        rows: 0,
         gate: None,
         add: false,
         norm: input.norm,

@@ -103,6 +103,8 @@ pub struct SequenceRows<'a> {
     pub tokens: &'a [u32],
     /// Page of each 16 positions from 0 up to the last of `tokens`.
     pub pages: &'a [u32],
+    /// Positions below it are a prompt's, others were generated: where a plan goes by phase they take different products.
+    pub prompt_tokens: u32,
     /// What comes back.
     pub want: Want,
 }
@@ -261,7 +263,7 @@ impl Model {
         // Decode spreads a row's keys over workgroups; without thousands of lanes to fill, rows of a tile had rather share them (lavapipe,
         // 4 rows of a chunk at position 1,000: a step of 8 rows 145 ms, of 16 rows, tiled, 152).
         let decode_rows = if self.plan.software { 1 } else { sizes::DECODE_ROWS };
-        Batch::new(sequences, &self.sizes, decode_rows, tile_tokens)
+        Batch::new(sequences, &self.sizes, decode_rows, tile_tokens, self.plan.by_phase())
     }
 
     /// Kernels that steps of this model use, for [`Player::prepare`].
@@ -274,7 +276,10 @@ impl Model {
         let mut tape = Tape::new();
         let pages = vec![0; self.sizes.table_stride as usize];
         let mut kernels = Vec::new();
-        for count in counts {
+        // Generated rows, then prompts, where they differ.
+        let phases: &[u32] = if self.plan.by_phase() { &[0, u32::MAX] } else { &[0] };
+        let steps = counts.iter().flat_map(|count| phases.iter().map(move |phase| (*count, *phase)));
+        for (count, prompt_tokens) in steps {
             let tokens = vec![0; count.min(self.pool.context) as usize];
             for want in [Want::Argmax, Want::AllLogits] {
                 let fits = want == Want::Argmax || tokens.len() <= self.sizes.logit_rows as usize;
@@ -282,7 +287,9 @@ impl Model {
                     continue;
                 }
                 tape.clear();
-                self.record(&mut tape, &[SequenceRows { slot: 0, position: 0, tokens: &tokens, pages: &pages, want }]);
+                let (slot, position) = (0, 0);
+                let rows = SequenceRows { slot, position, tokens: &tokens, pages: &pages, prompt_tokens, want };
+                self.record(&mut tape, &[rows]);
                 kernels.extend(tape.dispatches().map(|dispatch| dispatch.kernel));
             }
             kernels.sort_unstable();
@@ -300,8 +307,9 @@ impl Model {
         self.plan
     }
 
-    /// Takes other variants from now on. They give the same bits; what was loaded stays.
+    /// Takes other variants from now on. What was loaded stays.
     pub fn set_plan(&mut self, plan: Plan) {
+        assert_eq!(plan.by_phase(), self.plan.by_phase(), "phases are a matter of the tier");
         assert_eq!(plan.activations, self.plan.activations, "activations are chosen before loading");
         self.plan = plan;
     }

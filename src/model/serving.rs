@@ -19,6 +19,8 @@ pub struct ServingRows<'a> {
     pub pages: &'a [u32],
     /// How many of these the slot's block table holds already.
     pub pages_known: usize,
+    /// Positions below it are the prompt's; those behind it were generated, also when a resumed request computes them anew.
+    pub prompt_tokens: u32,
     /// Ids of the sequence so far, when it has just got its slot.
     pub history: Option<&'a [u32]>,
     /// How the token behind the last row is to be chosen, if it is.
@@ -79,10 +81,10 @@ impl Model {
 impl<'a> ServingRows<'a> {
     /// The same rows as [`Batch`] takes them.
     fn plain(&self) -> SequenceRows<'a> {
-        let &Self { slot, position, tokens, pages, .. } = self;
+        let &Self { slot, position, tokens, pages, prompt_tokens, .. } = self;
         let tokens = if tokens.is_empty() { &[embed::FROM_HISTORY] } else { tokens };
         let want = if self.sample.is_some() { Want::Argmax } else { Want::Nothing };
-        SequenceRows { slot, position, tokens, pages, want }
+        SequenceRows { slot, position, tokens, pages, prompt_tokens, want }
     }
 
     /// The row to sample, whose logits are row `logits_row`.

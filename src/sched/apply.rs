@@ -105,6 +105,7 @@ impl Scheduler {
 
     /// Offers the pages that `written` positions have filled to the cache.
     pub(super) fn seal(&mut self, key: Key, written: u32) {
+        let cacheable = self.cacheable_pages(&self.sequences[key]);
         let sequence = &mut self.sequences[key];
         let full = (written as usize).min(sequence.ids.len()) / PAGE;
         if sequence.sealed_pages >= full {
@@ -115,7 +116,7 @@ impl Scheduler {
             return;
         }
         prefix::extend(&mut sequence.digests, &sequence.salt, &sequence.ids);
-        for page in sequence.sealed_pages..full {
+        for page in sequence.sealed_pages..full.min(cacheable) {
             let number = sequence.table[page];
             if self.prefix.insert(sequence.prefix(), page, number) {
                 self.pages.keep(number);

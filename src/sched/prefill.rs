@@ -6,7 +6,7 @@ use super::plan::Draft;
 use super::prefix::PAGE;
 use super::queue::Rank;
 use super::scheduler::Scheduler;
-use super::sequence::{Key, State, tokens};
+use super::sequence::{Key, Sequence, State, tokens};
 use super::types::{Admitted, Policy, RowKind};
 use crate::limits::{ADMISSIONS_DEFERRED_MAX, LONE_STEP_NANOS, PAGE_TOKENS, PREFILL_TILE_TOKENS};
 
@@ -138,20 +138,21 @@ impl Scheduler {
         self.push_rows(draft, key, RowKind::Prefill, chunk);
     }
 
-    /// Leading pages of `length` ids that a hit may take: at least one token is computed, for its logits.
-    fn hit_pages_max(&self, length: u32) -> usize {
+    /// Leading pages of a request that a hit may take: at least one token is computed, for its logits.
+    fn hit_pages_max(&self, sequence: &Sequence) -> usize {
         if !self.config.prefix_caching {
             return 0;
         }
+        let length = tokens(sequence.ids.len());
         let ids = if self.is(Mutant::WriteShared) { length } else { length - 1 };
-        (ids / PAGE_TOKENS) as usize
+        ((ids / PAGE_TOKENS) as usize).min(self.cacheable_pages(sequence))
     }
 
     /// The head of the queue gets a slot, the pages the cache has, and its first chunk.
     fn admit(&mut self, draft: &mut Draft, room: &mut Room, key: Key) -> Admission {
         let sequence = &self.sequences[key];
         let length = tokens(sequence.ids.len());
-        let hits_max = self.hit_pages_max(length);
+        let hits_max = self.hit_pages_max(sequence);
         let reach = self.prefix.reach(sequence.prefix(), sequence.hint_pages, hits_max);
         self.sequences[key].hint_pages = reach;
         if reach < hits_max && self.is_coming(key, reach) {
@@ -199,13 +200,14 @@ impl Scheduler {
         if !self.is(Mutant::HitUnheld) {
             hits.iter().for_each(|&page| self.pages.hold(page));
         }
+        let cacheable = self.cacheable_pages(&self.sequences[key]);
         let importance = self.importance(key);
         let at = self.running.partition_point(|&other| self.importance(other) < importance);
         self.running.insert(at, key);
         let sequence = &mut self.sequences[key];
         (sequence.shared_pages, sequence.sealed_pages) = (hits.len(), hits.len());
-        sequence.announced_pages = sequence.digests.len();
-        self.prefix.announce(sequence.id, &sequence.digests[hits.len()..]);
+        sequence.announced_pages = sequence.digests.len().min(cacheable);
+        self.prefix.announce(sequence.id, &sequence.digests[hits.len()..sequence.announced_pages]);
         let missed = hits.len() < hits_max;
         let miss = missed.then(|| self.prefix.miss(sequence.prefix(), hits.len()));
         sequence.table = hits;

@@ -287,6 +287,11 @@ impl Scheduler {
         self.queue.remove(place, tokens);
     }
 
+    /// Leading pages of a request that may be kept and found: all that fill, or those of its prompt alone.
+    pub(super) fn cacheable_pages(&self, sequence: &Sequence) -> usize {
+        if self.config.cache_generated { usize::MAX } else { sequence.prompt_tokens as usize / PAGE }
+    }
+
     /// A page for one holder, from the free ones or from the cache.
     pub(super) fn take_page(&mut self) -> Option<u32> {
         let taken = self.pages.take()?;

@@ -58,7 +58,7 @@ pub(super) struct Sequence {
     pub(super) table: Vec<u32>,
     /// Leading pages that came from the cache.
     pub(super) shared_pages: usize,
-    /// Leading pages that are full, applied and offered to the cache.
+    /// Leading pages that are full, applied and, as far as they may be kept, offered to the cache.
     pub(super) sealed_pages: usize,
     /// Pages announced as being computed end here.
     pub(super) announced_pages: usize,

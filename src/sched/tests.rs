@@ -21,6 +21,7 @@ fn roomy() -> Config {
         policy: Policy::Slo,
         itl_slo_nanos: None,
         prefix_caching: true,
+        cache_generated: true,
         logit_rows: 64,
     }
 }

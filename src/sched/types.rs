@@ -29,6 +29,9 @@ pub struct Config {
     pub itl_slo_nanos: Option<u64>,
     /// Whether full pages are kept and found again.
     pub prefix_caching: bool,
+    /// Whether that holds for pages with generated tokens too. `false` where these are not computed as a prompt's are: pages of a
+    /// prompt alone are then kept, and only for positions of prompts are any found.
+    pub cache_generated: bool,
     /// Most rows of a step that want logits.
     pub logit_rows: u32,
 }

@@ -121,7 +121,7 @@ mod tests {
     /// Rows of a sequence that has just got its slot.
     fn rows<'a>(slot: u32, position: u32, tokens: &'a [u32], sample: Option<Sample<'a>>) -> ServingRows<'a> {
         let history = (position == 0).then_some(tokens);
-        ServingRows { slot, position, tokens, pages: &[0], pages_known: 0, history, sample }
+        ServingRows { slot, position, tokens, pages: &[0], pages_known: 0, prompt_tokens: 3, history, sample }
     }
 
     fn greedy(rules: &Rules) -> Option<Sample<'_>> {
@@ -218,6 +218,7 @@ mod tests {
             policy: crate::sched::Policy::Fcfs,
             itl_slo_nanos: None,
             prefix_caching: false,
+            cache_generated: true,
             logit_rows: 1,
         };
         let now = clock.clone();

@@ -86,6 +86,7 @@ fn sched(file: &CostFile, asked: &Asked) -> Result<Config> {
         policy: asked.policy,
         itl_slo_nanos: asked.itl_slo_nanos,
         prefix_caching: asked.prefix_caching,
+        cache_generated: true,
         logit_rows: asked.slots.min(limits::SAMPLED_ROWS_MAX).min(step_tokens),
     })
 }

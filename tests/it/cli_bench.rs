@@ -78,7 +78,9 @@ fn devices_prints_json_that_names_each_adapter() {
     }
     for (index, adapter) in adapters.iter().enumerate() {
         assert_eq!(adapter["index"], index);
-        for field in ["name", "backend", "kind", "tier", "features", "limits", "variants", "measured"] {
+        for field in
+            ["name", "backend", "kind", "tier", "features", "cooperative_matrices", "limits", "variants", "measured"]
+        {
             assert!(!adapter[field].is_null(), "{field} of {adapter}");
         }
         for rate in ["bandwidth_bytes_per_s", "fma_per_s"] {

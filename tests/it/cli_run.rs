@@ -45,6 +45,20 @@ fn json_has_exactly_the_fields_of_the_contract() {
 }
 
 #[test]
+fn tier_matrix_of_the_twin_is_said_and_answers_the_same_however_the_prompt_is_cut() {
+    let run = |more: &[&str]| {
+        let args = ["run", "--model", "toy", "--device", "twin", "--tier", "matrix", "--json", "--max-tokens", "8"];
+        run(&[&args[..], &RAW, &["-p", "The sea was calm, and the moon stood above it."], more].concat())
+            .expect(0)
+            .json()
+    };
+    let whole = run(&[]);
+    assert_eq!((&whole["tier"], &whole["adapter"]), (&"matrix".into(), &"twin".into()));
+    assert_eq!(ids(&whole["output_ids"]).len(), 8);
+    assert_eq!(run(&["--long-prefill-token-threshold", "3"])["output_ids"], whole["output_ids"]);
+}
+
+#[test]
 fn tpot_of_one_token_is_absent() {
     let json = raw_json(&TinyModel::plain(), "a", &["--max-tokens", "1"]);
     assert_eq!((&json["tpot_ms"], &json["completion_tokens"]), (&Value::Null, &1.into()));

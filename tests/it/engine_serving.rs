@@ -10,7 +10,7 @@ use twostroke::engine::sampling::SamplingParams;
 use twostroke::engine::serving::{Engine, EngineConfig};
 use twostroke::format::model_files::ModelFiles;
 use twostroke::gpu::Options;
-use twostroke::kernels::plan::Plan;
+use twostroke::kernels::plan::{MatrixSizes, Plan};
 use twostroke::kernels::{Kernel, KvType};
 use twostroke::limits;
 use twostroke::model::{LoadOptions, Model};
@@ -117,6 +117,7 @@ fn engine(files: &ModelFiles, mut player: Box<dyn Player<Kernel>>, plan: Plan, w
         policy: way.policy,
         itl_slo_nanos: None,
         prefix_caching: way.caching,
+        cache_generated: !plan.by_phase(),
         logit_rows: model.logit_rows_max(),
     };
     let mut config = EngineConfig::new(sched, model.vocab(), [7; 32]);
@@ -229,6 +230,34 @@ fn f45_a_request_has_the_same_bits_in_any_company_on_every_adapter() {
             check(&format!("{label} {name}"), &tiny(name), &open, &ways);
         }
     });
+}
+
+#[test]
+fn by_phase_a_request_has_the_same_bits_in_any_company_on_the_twin() {
+    let open = |plan: Plan| move || (Box::new(Twin::new()) as Box<dyn Player<Kernel>>, plan);
+    check("matrix twin", &tiny("llama-tied"), &open(Plan::TWIN_MATRIX), &ways());
+    // As hardware would: another cut of attention, norms in launches of their own, matrices of 8.
+    let hardware = Plan { software: false, matrix: MatrixSizes { sixteen: false, eight: true }, ..Plan::TWIN_MATRIX };
+    let some = [0, 2, 3, 9, 10, 13].map(|i| ways()[i].clone());
+    check("matrix twin as hardware", &tiny("gemma3"), &open(hardware), &some);
+}
+
+#[test]
+fn by_phase_an_answer_that_becomes_a_prompt_is_computed_as_one() {
+    let files = tiny("llama-tied");
+    let engine = |plan| engine(&files, Box::new(Twin::new()), plan, &Way::crowd("cache"));
+    for (plan, cached) in [(Plan::TWIN, 48), (Plan::TWIN_MATRIX, 16)] {
+        let mut warm = engine(plan);
+        let first = requests(engine_vocab(&files), 8)[3].clone();
+        let first = Request { prompt: first.prompt[..20].to_vec(), ..first };
+        let answer = run(&mut warm, vec![first.clone()]);
+        let mut prompt = first.prompt.clone();
+        prompt.extend(answer[0].tokens[..30].iter().map(|token| token.0));
+        let second = Request { prompt, ..first };
+        let got = run(&mut warm, vec![second.clone()]);
+        assert_eq!(got[0].cached, cached, "{plan:?}");
+        assert_eq!(got[0].tokens, run(&mut engine(plan), vec![second])[0].tokens, "{plan:?}: as if fresh");
+    }
 }
 
 fn twin_engine(way: &Way) -> (Engine, u32) {

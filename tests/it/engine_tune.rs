@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use twostroke::engine::tune::{self, Forgetful, Keeper, Level, Memory};
 use twostroke::error::{Error, Result};
 use twostroke::gpu::Options;
-use twostroke::kernels::plan::{Activations, Plan};
+use twostroke::kernels::plan::{Activations, MatrixSizes, Plan};
 use twostroke::kernels::{Kernel, KvType};
 use twostroke::model::{LoadOptions, Model, Want, toy};
 use twostroke::recording::{BufferId, Played, Player, Recording, Ticket};
@@ -129,17 +129,40 @@ fn a_lying_driver_is_caught_named_and_worked_around() {
 
 #[test]
 fn a_driver_that_lies_about_all_variants_is_an_error_that_says_so() {
-    let all: [(Meant, &str); 2] = [
+    let all: [(Meant, &str); 3] = [
         (|label| label.starts_with("matmul") && label.contains("_r8c"), " r8: all 2 variants"),
         (|label| label.starts_with("attn_prefill"), "attn_prefill f16"),
+        (|label| label.starts_with("matmul_matrix_gated_"), "matmul_matrix gated"),
     ];
     for (lies, says) in all {
         let mut liar = Liar::new(Twin::<Kernel>::new(), lies);
-        let mut model = load(&mut liar, Plan::TWIN);
+        let mut model = load(&mut liar, Plan::TWIN_MATRIX);
         let settled = tune::settle(&mut model, &mut liar, Level::Off, &mut Memory::default(), &mut Forgetful);
         let error = settled.expect_err("no variant is right").to_string();
         assert!(error.contains(says) && error.contains("wrong or refused") && error.contains("twin"), "{error}");
     }
+}
+
+#[test]
+fn matrices_of_a_size_that_is_wrong_give_way_to_the_other_and_no_clock_chooses_between_them() {
+    let plan = Plan { matrix: MatrixSizes::ALL, ..Plan::TWIN_MATRIX };
+    let sizes = |model: &Model| -> BTreeSet<String> {
+        let labels = labels(model).into_iter().filter(|label| label.starts_with("matmul_matrix"));
+        labels.map(|label| label.rsplit('_').next().expect("a size").to_owned()).collect()
+    };
+    let settle = |lies: Meant| {
+        let (mut liar, mut memory) = (Liar::new(Twin::<Kernel>::new(), lies), Memory::default());
+        let mut model = load(&mut liar, plan);
+        tune::settle(&mut model, &mut liar, Level::Full, &mut memory, &mut Forgetful).unwrap();
+        (sizes(&model), memory)
+    };
+    let (right, memory) = settle(|_| false);
+    assert_eq!(right, ["m16".to_owned()].into());
+    assert!(memory.winners.keys().all(|class| !class.contains("matrix")) && !memory.winners.is_empty(), "{memory:?}");
+    assert!(memory.good.iter().any(|label| label.starts_with("matmul_matrix")), "{memory:?}");
+    let (wrong, memory) = settle(|label| label.starts_with("matmul_matrix") && label.ends_with("_m16"));
+    assert_eq!(wrong, ["m8".to_owned()].into());
+    assert!(memory.bad.iter().all(|label| label.ends_with("_m16")) && !memory.bad.is_empty(), "{memory:?}");
 }
 
 #[test]

@@ -9,11 +9,11 @@ use twostroke::format::block::BlockFormat;
 use twostroke::format::model_files::ModelFiles;
 use twostroke::format::quantize::{self, Quantize, Use};
 use twostroke::kernels::KvType;
-use twostroke::kernels::plan::Activations;
+use twostroke::kernels::plan::{Activations, MatrixSizes};
 use twostroke::model::{LoadOptions, Want};
 
 use crate::model_hf_folder::write_f16_folder;
-use crate::model_stepper::{Device, Stepper, argmax, full, nll, on_adapters, twin};
+use crate::model_stepper::{Device, Stepper, argmax, full, matrix_twin, nll, on_adapters, twin};
 
 #[derive(Deserialize)]
 struct File {
@@ -43,6 +43,8 @@ pub(crate) struct Tolerance {
 
 /// f32 activations and KV: rounding alone gives 0.0001 to 0.0014.
 pub(crate) const F32: Tolerance = Tolerance { logit: 0.01, nll: 0.0005, nll_each: 0.0005, margin: 0.02 };
+/// Halves for a prompt's activations and weights, f16 KV.
+const MATRIX: Tolerance = Tolerance { logit: 0.1, nll: 0.005, nll_each: 0.005, margin: 0.3 };
 /// f32 activations, f16 KV: rounding of K and V gives 0.0085.
 const F16: Tolerance = Tolerance { logit: 0.05, nll: 0.002, nll_each: 0.002, margin: 0.1 };
 
@@ -230,6 +232,27 @@ fn draft_is_within_tolerance_on_software_drivers() {
         device.plan.activations = Activations::F32;
         check_chunks(&mut load(&files, device, KvType::F16), longest(&items), &format!("draft, {label}"));
     });
+}
+
+#[test]
+fn draft_by_cooperative_matrices_is_within_tolerance_on_the_twin() {
+    let (files, items) = (twostroke::model::toy::files().unwrap(), golden("smollm2_draft_7m.json"));
+    let mut device = matrix_twin();
+    for (sizes, items) in [
+        (MatrixSizes { sixteen: true, eight: false }, &items[..]),
+        (MatrixSizes { sixteen: false, eight: true }, &items[..2]),
+    ] {
+        device.plan.matrix = sizes;
+        let mut stepper = load(&files, &mut device, KvType::F16);
+        let size = sizes.all().next().expect("one");
+        let used: Vec<String> = stepper.model.kernels().iter().map(|kernel| kernel.spec().label).collect();
+        assert!(
+            used.iter().any(|label| label.starts_with("matmul_matrix") && label.ends_with(&format!("_m{size}"))),
+            "{used:?}"
+        );
+        check(&mut stepper, items, &MATRIX, &format!("draft, twin, matrices of {size}"));
+        check_chunks(&mut stepper, longest(items), "draft, twin, matrices");
+    }
 }
 
 /// The folder's halves are what the GGUF's four bits, scales and minima decode to: quantized again, they are found.

@@ -6,7 +6,7 @@ use twostroke::kernels::KvType;
 use twostroke::model::{LoadOptions, Want};
 
 use crate::model_load::f37_check;
-use crate::model_stepper::{Device, Rows, Stepper, on_adapters, twin};
+use crate::model_stepper::{Device, Rows, Stepper, matrix_twin, on_adapters, twin};
 use crate::model_writer::{Rng, TinyLlama};
 
 /// Random ids below the vocabulary.
@@ -14,12 +14,14 @@ fn ids(rng: &mut Rng, count: usize) -> Vec<u32> {
     (0..count).map(|_| u32::try_from(rng.next() % 320).unwrap()).collect()
 }
 
-/// Three sequences step together: a long prompt in chunks, a short one, and one that has long been decoding.
-fn check_crowd(label: &str, device: &mut Device) {
+/// Three sequences step together: a long prompt in chunks, a short one, and one that has long been decoding. Positions from
+/// `prompt_tokens` on count as generated.
+fn check_crowd(label: &str, device: &mut Device, prompt_tokens: u32) -> Vec<Vec<u32>> {
     let tiny = TinyLlama { context: 400, ..TinyLlama::default() };
     let files = ModelFiles::from_gguf_bytes("tiny", tiny.gguf(BlockFormat::Q4_1).bytes()).unwrap();
     let options = LoadOptions { kv: KvType::F16, slots: 3, ..LoadOptions::default() };
     let mut stepper = Stepper::load(&files, device, &options).unwrap();
+    stepper.prompt_tokens = prompt_tokens;
     let mut rng = Rng(7);
     let sequences = [ids(&mut rng, 300), ids(&mut rng, 21), ids(&mut rng, 285)];
     let alone: Vec<_> = sequences.iter().map(|ids| stepper.feed(ids, usize::MAX, Want::LastLogits)).collect();
@@ -46,17 +48,32 @@ fn check_crowd(label: &str, device: &mut Device) {
     for (slot, (alone, crowd)) in alone.iter().zip(&last).enumerate() {
         assert!(alone == crowd, "{label}: sequence {slot}");
     }
+    alone
 }
 
 #[test]
 fn crowd_gives_what_alone_gives_on_the_twin() {
-    check_crowd("twin", &mut twin());
+    check_crowd("twin", &mut twin(), u32::MAX);
+}
+
+#[test]
+fn crowd_gives_what_alone_gives_by_phase_and_each_phase_has_bits_of_its_own() {
+    // Chunks that straddle the end of a prompt, prompts and generated rows side by side, and one phase alone.
+    let all = [u32::MAX, 290, 20, 0].map(|prompt_tokens| {
+        check_crowd(&format!("matrix twin, prompts of {prompt_tokens}"), &mut matrix_twin(), prompt_tokens)
+    });
+    let plain = check_crowd("twin", &mut twin(), 20);
+    assert!(all[3] == plain, "generated rows take the ordinary products");
+    for slot in 0..3 {
+        assert!(all[0][slot] != plain[slot], "sequence {slot}: a prompt takes others");
+    }
+    assert!(all[0][0] != all[1][0] && all[1][1] == all[0][1] && all[2][0] != all[1][0], "by position, not by chunk");
 }
 
 #[test]
 fn crowd_and_f37_hold_on_every_adapter() {
     on_adapters(&[""], |label, device| {
-        check_crowd(label, device);
+        check_crowd(label, device, u32::MAX);
         f37_check(label, device);
     });
 }

@@ -22,6 +22,8 @@ pub(crate) struct Stepper<'a> {
     player: &'a mut dyn Player<Kernel>,
     /// Pages of each slot, deliberately out of order.
     pages: Vec<Vec<u32>>,
+    /// Positions below it are prompts'; everything, until a continuation sets it.
+    pub(crate) prompt_tokens: u32,
 }
 
 /// Tokens for one slot of a step.
@@ -44,7 +46,7 @@ impl<'a> Stepper<'a> {
         assert!(all.len() >= slots * each, "{} pages for {slots} slots of {each}", all.len());
         // Neighbouring pages of a sequence lie `slots` apart.
         let pages = (0..slots).map(|slot| all.iter().skip(slot).step_by(slots).take(each).copied().collect()).collect();
-        Ok(Self { model, player, pages })
+        Ok(Self { model, player, pages, prompt_tokens: u32::MAX })
     }
 
     /// Plays one step; the words of each sequence's answer, row after row.
@@ -56,6 +58,7 @@ impl<'a> Stepper<'a> {
                 position: u32::try_from(r.position).unwrap(),
                 tokens: r.tokens,
                 pages: &self.pages[r.slot],
+                prompt_tokens: self.prompt_tokens,
                 want: r.want,
             })
             .collect();
@@ -92,11 +95,13 @@ impl<'a> Stepper<'a> {
 
     /// Greedy continuation of a fresh sequence.
     pub(crate) fn greedy(&mut self, ids: &[u32], count: usize) -> Vec<u32> {
+        self.prompt_tokens = u32::try_from(ids.len()).unwrap();
         let mut out = self.feed(ids, usize::MAX, Want::Argmax);
         while out.len() < count {
             let (position, token) = (ids.len() + out.len() - 1, [out[out.len() - 1]]);
             out.extend(self.step(&[Rows { slot: 0, position, tokens: &token, want: Want::Argmax }]).remove(0));
         }
+        self.prompt_tokens = u32::MAX;
         out
     }
 }
@@ -117,6 +122,11 @@ pub(crate) fn nll(logits: &[f32], id: u32) -> f64 {
 /// A fresh twin.
 pub(crate) fn twin() -> Device {
     Device { player: Box::new(twostroke::twin::Twin::<Kernel>::new()), plan: Plan::TWIN }
+}
+
+/// A twin that stands for an adapter with cooperative matrices.
+pub(crate) fn matrix_twin() -> Device {
+    Device { plan: Plan::TWIN_MATRIX, ..twin() }
 }
 
 /// Whether the longer suites were asked for.

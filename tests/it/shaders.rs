@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use naga::back::{hlsl, msl, spv};
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage, StorageAccess, TypeInner};
+use twostroke::format::block::BlockFormat;
 use twostroke::kernels::probe::Probe;
 use twostroke::kernels::program::Program;
 use twostroke::kernels::{Access, Spec, Tier, variants};
@@ -38,7 +39,8 @@ fn parse<K: Program>(kernel: K) -> Parsed {
     let mut capabilities = BASE;
     capabilities.set(Capabilities::SUBGROUP, spec.tier >= Tier::Subgroup);
     capabilities.set(Capabilities::SHADER_INT64, spec.int64);
-    capabilities.set(Capabilities::SHADER_FLOAT16, spec.label == "probe_f16");
+    capabilities.set(Capabilities::SHADER_FLOAT16, spec.label == "probe_f16" || spec.tier == Tier::Matrix);
+    capabilities.set(Capabilities::COOPERATIVE_MATRIX, spec.tier == Tier::Matrix);
     let info = Validator::new(ValidationFlags::all(), capabilities)
         .validate(&module)
         .unwrap_or_else(|e| panic!("{label}: {}", e.emit_to_string(&wgsl)));
@@ -133,17 +135,48 @@ fn variants_keep_within_webgpu_default_limits() {
     });
 }
 
+/// Multiplications of cooperative matrices that a text asks for.
+fn matrix_products(wgsl: &str) -> usize {
+    wgsl.matches("coopMultiplyAdd(").count()
+}
+
+#[test]
+fn every_format_has_products_by_cooperative_matrices_of_both_sizes() {
+    let matrix = || parsed().iter().filter(|one| one.spec.tier == Tier::Matrix);
+    assert_eq!(matrix().count(), 2 * 2 * BlockFormat::ALL.len(), "sizes, gated or not, formats");
+    for Parsed { spec, wgsl, .. } in matrix() {
+        // 32 rows by 16 columns a subgroup, K of 32.
+        let size = if spec.label.ends_with("_m16") { 16 } else { 8 };
+        assert_eq!(matrix_products(wgsl), (32 / size) * (16 / size) * (32 / size), "{}", spec.label);
+    }
+    assert!(parsed().iter().all(|one| (matrix_products(&one.wgsl) > 0) == (one.spec.tier == Tier::Matrix)));
+}
+
+/// HLSL not for cooperative matrices: naga 30 writes none (it would panic), and wgpu's DX12 lists none. Metal has them of 8 alone, so
+/// that MSL of 16 would be text that no compiler takes; naga writes it all the same.
 #[test]
 fn variants_translate_to_spirv_msl_and_hlsl() {
+    /// OpCooperativeMatrixMulAddKHR
+    const MATRIX_MUL_ADD: u32 = 4459;
     for_each_variant(|spec, module, info| {
         let label = &spec.label;
         let options = spv::Options { lang_version: (1, 3), ..spv::Options::default() };
         let words = spv::write_vec(module, info, &options, None).unwrap_or_else(|e| panic!("{label}: SPIR-V: {e}"));
-        assert!(!words.is_empty());
+        // Behind five words of head each instruction tells its length and number.
+        let (mut at, mut products) = (5, 0);
+        while at < words.len() {
+            products += usize::from(words[at] & 0xffff == MATRIX_MUL_ADD);
+            at += (words[at] >> 16).max(1) as usize;
+        }
+        assert_eq!(products > 0, spec.tier == Tier::Matrix, "{label}: {products} products of matrices");
         let options = msl::Options { lang_version: (2, 4), fake_missing_bindings: true, ..msl::Options::default() };
         let (text, _) = msl::write_string(module, info, &options, &msl::PipelineOptions::default())
             .unwrap_or_else(|e| panic!("{label}: MSL: {e}"));
         assert!(text.contains("kernel void main_"), "{label}: MSL has no kernel");
+        if spec.tier == Tier::Matrix {
+            assert!(text.contains("simdgroup_multiply_accumulate("), "{label}: MSL has no matrices");
+            return;
+        }
         let shader_model = if spec.tier >= Tier::Subgroup { hlsl::ShaderModel::V6_0 } else { hlsl::ShaderModel::V5_1 };
         let options = hlsl::Options { shader_model, fake_missing_bindings: true, ..hlsl::Options::default() };
         let mut text = String::new();
@@ -155,12 +188,16 @@ fn variants_translate_to_spirv_msl_and_hlsl() {
 }
 
 #[test]
-fn texts_need_no_directive() {
+fn texts_need_no_directive_but_for_halves_and_matrices() {
     // naga refuses `enable subgroups;`, which browsers demand: whoever compiles for a browser puts it in front. It demands `enable f16;`.
     for Parsed { spec, wgsl, .. } in parsed() {
-        let directive = wgsl.lines().find(|line| line.starts_with("enable") || line.starts_with("requires"));
-        let wanted = (spec.label == "probe_f16").then_some("enable f16;");
-        assert_eq!(directive, wanted, "{}", spec.label);
+        let directives = wgsl.lines().filter(|line| line.starts_with("enable") || line.starts_with("requires"));
+        let wanted: &[&str] = match spec.tier {
+            Tier::Matrix => &["enable f16;", "enable wgpu_cooperative_matrix;"],
+            _ if spec.label == "probe_f16" => &["enable f16;"],
+            _ => &[],
+        };
+        assert_eq!(directives.collect::<Vec<_>>(), wanted, "{}", spec.label);
     }
 }
 

@@ -32,18 +32,23 @@ pub(in crate::kernels) fn twin(shape: Shape, params: &[u8], grid: [u32; 3], mem:
     let bias = if p.has_bias == 0 { &[] } else { &floats(&inputs[4])[p.bias_start as usize..] };
     let columns = p.columns as usize;
     let width = columns * gates as usize;
-    let y = twin_product(&planes, &p, &x, bias, width);
+    let y = shared_columns(p.rows as usize, width, &|range| twin_columns(&planes, &p, &x, bias, range));
     let out = floats_mut(&mut out[0]);
     for (row, y) in y.chunks_exact(width).enumerate() {
         let to = row * p.out_stride as usize + p.out_column as usize;
-        let (gate, up) = y.split_at(columns);
-        for (n, out) in out[to..to + columns].iter_mut().enumerate() {
-            *out = match (shape.gated, p.add) {
-                (true, _) => gate_act::twin_act(gate[n], p.gelu != 0) * up[n],
-                (false, 0) => gate[n],
-                (false, _) => *out + gate[n],
-            };
-        }
+        finish_row(y, &mut out[to..to + columns], shape.gated, p.gelu != 0, p.add != 0);
+    }
+}
+
+/// From a row's sums to its columns of the output: the gate's activation times ups, or the sums, replacing or adding.
+pub(super) fn finish_row(y: &[f32], out: &mut [f32], gated: bool, gelu: bool, add: bool) {
+    let (gate, up) = y.split_at(out.len());
+    for (n, out) in out.iter_mut().enumerate() {
+        *out = match (gated, add) {
+            (true, _) => gate_act::twin_act(gate[n], gelu) * up[n],
+            (false, false) => gate[n],
+            (false, true) => *out + gate[n],
+        };
     }
 }
 
@@ -75,13 +80,17 @@ fn twin_x<'a>(shape: Shape, p: &Params, x: &'a [u32], norm: Option<&[u32]>) -> T
     TwinX { values, stride, scales }
 }
 
-/// `[rows, width]`: all columns, shared between threads.
-fn twin_product(planes: &TwinPlanes<'_>, p: &Params, x: &TwinX<'_>, bias: &[f32], width: usize) -> Vec<f32> {
+/// `[rows, width]`: all columns, shared between threads. `columns` computes a range of them, `[rows, range]`.
+pub(super) fn shared_columns(
+    rows: usize,
+    width: usize,
+    columns: &(dyn Fn(std::ops::Range<usize>) -> Vec<f32> + Sync),
+) -> Vec<f32> {
     let threads = thread_count(width);
     let share = width.div_ceil(TWIN_COLUMNS).div_ceil(threads) * TWIN_COLUMNS;
     let mut parts: Vec<Vec<f32>> = (0..threads).map(|_| Vec::new()).collect();
     let range = |i: usize| (i * share).min(width)..((i + 1) * share).min(width);
-    let work = |i: usize, part: &mut Vec<f32>| *part = twin_columns(planes, p, x, bias, range(i));
+    let work = |i: usize, part: &mut Vec<f32>| *part = columns(range(i));
     if threads == 1 {
         work(0, &mut parts[0]);
         return parts.swap_remove(0);
@@ -91,7 +100,7 @@ fn twin_product(planes: &TwinPlanes<'_>, p: &Params, x: &TwinX<'_>, bias: &[f32]
             scope.spawn(move || work(i, part));
         }
     });
-    let mut out = vec![0.0; p.rows as usize * width];
+    let mut out = vec![0.0; rows * width];
     for (i, part) in parts.iter().enumerate() {
         let range = range(i);
         for (row, values) in part.chunks_exact(range.len().max(1)).enumerate() {

@@ -85,6 +85,32 @@ fn generated_tokens_are_cached_as_their_pages_fill() {
 }
 
 #[test]
+fn where_generated_tokens_are_computed_otherwise_only_prompts_are_kept_and_found() {
+    let mut scheduler = Scheduler::new(Config { cache_generated: false, ..roomy() });
+    scheduler.submit(request(1, ids(1, 20), 60)).expect("taken");
+    (0..30).for_each(|_| drop(step(&mut scheduler)));
+    let all = scheduler.ids(1).to_vec();
+    assert_eq!(all.len(), 50);
+    assert_eq!(scheduler.prefix.len(), 1, "one page is the prompt's alone");
+    // The same ids as a prompt: the first page is found, two more are computed as prompts are, and kept.
+    let again = NewRequest { priority: -1, ..request(2, all[..49].to_vec(), 1) };
+    scheduler.submit(again).expect("taken");
+    let admitted = step(&mut scheduler).admitted;
+    assert_eq!((admitted[0].id, admitted[0].cached_tokens), (2, 16));
+    assert_eq!(scheduler.prefix.len(), 3);
+    // Computed anew, the first request must not take these for its own, although their ids are its answer's.
+    let failing = scheduler.plan().expect("a step");
+    assert_eq!(scheduler.fail(failing.n), [1]);
+    scheduler.check();
+    let resumed = step(&mut scheduler).admitted;
+    assert_eq!((resumed[0].id, resumed[0].cached_tokens, resumed[0].resumed), (1, 16, true));
+    run(&mut scheduler);
+    assert_eq!(scheduler.prefix.len(), 3);
+    // A third one is a prompt all through.
+    assert_eq!(alone(&mut scheduler, 3, all[..49].to_vec(), 1).cached_tokens, 48);
+}
+
+#[test]
 fn a_prefix_that_is_being_computed_is_waited_for_and_computed_once() {
     let mut scheduler = Scheduler::new(Config { step_tokens: 64, ..roomy() });
     for id in 0..20 {

@@ -83,6 +83,7 @@ fn config(rng: &mut Rng) -> Config {
         itl_slo_nanos: rng.one_of(&[None, Some(50), Some(400)]),
         prefix_caching: !rng.chance(15),
         logit_rows: rng.one_of(&[1, 2, 4, 64]),
+        cache_generated: !rng.chance(15),
     }
 }
 

@@ -38,7 +38,7 @@ impl Case {
     }
 
     /// Rows of the weights.
-    fn weight_rows(&self) -> u32 {
+    pub(super) fn weight_rows(&self) -> u32 {
         if self.gate.is_some() { 2 * self.columns } else { self.columns }
     }
 }
@@ -159,11 +159,11 @@ fn as_bytes(x: &[f32]) -> Vec<f32> {
 
 /// Rounding of a sum of K products in f32: K + 4 roundings of at most Σ|x w|, plus one a term for codes that are shifted
 /// (Σ|d q x| is up to 16 times Σ|w x| when w is close to a zero of the scale).
-const ROUNDING: f64 = 1.0 / 16_777_216.0;
+pub(super) const ROUNDING: f64 = 1.0 / 16_777_216.0;
 const SHIFT_GROWTH: f64 = 16.0;
 
 /// `act(gate) * up` and its error, from (value, error) of both; no activation is steeper than 1.13.
-fn gated(activation: Activation, gate: (f64, f64), up: (f64, f64)) -> (f64, f64) {
+pub(super) fn gated(activation: Activation, gate: (f64, f64), up: (f64, f64)) -> (f64, f64) {
     let x = gate.0;
     let act = match activation {
         Activation::Silu => x / (1.0 + (-x).exp()),
@@ -173,7 +173,7 @@ fn gated(activation: Activation, gate: (f64, f64), up: (f64, f64)) -> (f64, f64)
     (act * up.0, act_error * (up.0.abs() + up.1) + act.abs() * up.1 + 2.0 * ROUNDING * (act * up.0).abs())
 }
 
-fn check(label: &str, inputs: &Inputs, reference: &[(f64, f64)], got: &[u32]) {
+pub(super) fn check(label: &str, inputs: &Inputs, reference: &[(f64, f64)], got: &[u32]) {
     let case = inputs.case;
     let mut elements = reference.iter().copied();
     for (row, got) in got.chunks_exact(inputs.out_stride() as usize).enumerate() {

@@ -1,6 +1,8 @@
 //! Every kernel on every adapter against its twin, by seeded tables that hold the edges.
 
 mod matmul;
+mod matmul_matrix;
+mod matmul_matrix_emulated;
 mod matmul_ways;
 mod small;
 
