@@ -37,6 +37,10 @@ model() {
   [ -z "${REQUIRE_GPU:-}" ] && { echo "SKIP the default model can't be fetched: its goldens are not checked" >&2; return 0; }
   return 1
 }
+sdk() {
+  scripts/need.sh pip || { echo "SKIP no pip" >&2; [ -z "${REQUIRE_GPU:-}" ]; return; }
+  scripts/sdk.sh
+}
 wasm() {
   scripts/need.sh wasm || { echo "SKIP no wasm32 target" >&2; [ -z "${REQUIRE_GPU:-}" ]; return; }
   scripts/wasm.sh
@@ -52,6 +56,7 @@ phase "build" cargo test --locked --no-run || end
 phase "model" model
 [ "$full" = full ] && phase "fixtures of the long suites" scripts/fixtures.sh
 phase "cargo test" cargo test --locked
+phase "OpenAI's client" sdk
 phase "library for wasm32" wasm
 phase "shaders in a browser" browser
 end

@@ -180,3 +180,33 @@ const _: () = assert!(CONTEXT_MAX as u64 <= REPLAY_TOKENS_MAX, "a replay holds a
 pub const MAX_SUBMIT_MS: u64 = 100;
 /// Most submits that a step is cut into.
 pub const SUBMITS_A_STEP_MAX: u64 = 64;
+
+/// Bytes of one HTTP body.
+pub const BODY_BYTES_MAX: usize = 8 << 20;
+/// Bytes of one HTTP request's head, and what a connection buffers to write.
+pub const HEAD_BYTES_MAX: usize = 16 << 10;
+/// Seconds that a client may take to send a request's head, or to leave an idle connection open.
+pub const HEAD_SECONDS_MAX: u64 = 20;
+/// Seconds that a client may take to send a body.
+pub const BODY_SECONDS_MAX: u64 = 60;
+/// Connections that are open at once.
+pub const CONNECTIONS_MAX: usize = 4096;
+/// Requests of one key that are answered at once.
+pub const KEY_REQUESTS_MAX: usize = 1024;
+/// Messages of one chat.
+pub const MESSAGES_MAX: usize = 2048;
+/// Bytes of an answer that wait for its reader; past it the reader is too slow and loses the answer.
+pub const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Events of the live trace that a watcher may lag behind.
+pub const FEED_EVENTS_MAX: usize = 4096;
+/// Times that a failed device is rebuilt within two minutes.
+pub const REBUILDS_MAX: usize = 3;
+/// Longest that a step may take before the server says that it is not well.
+pub const WATCHDOG_NANOS: u64 = 60_000_000_000;
+/// Seconds of silence in a stream after which it says that it lives.
+pub const PING_SECONDS: u64 = 10;
+/// Tokens that one `/tokenize` or `/detokenize` takes.
+pub const TOKENIZE_TOKENS_MAX: usize = 1 << 20;
+
+const _: () = assert!(MESSAGES_MAX * 16 <= BODY_BYTES_MAX, "messages fit a body");
+const _: () = assert!(KEY_REQUESTS_MAX <= CONNECTIONS_MAX);

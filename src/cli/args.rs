@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::batch_args::BatchArgs;
-use super::later::Rest;
 use super::replay_args::WorkloadArgs;
 use super::run_batch_args::RunBatchArgs;
 use super::sampling_args::SamplingArgs;
+use super::serve_args::ServeArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,6 +17,7 @@ Examples:
   git diff | twostroke run --system \"Review it\"  a prompt from a pipe
   twostroke bench -p 512 -n 128                  prefill and decode speed, as llama-bench measures it
   twostroke replay --num-prompts 32 --ignore-eos many requests at once: TTFT, TPOT, throughput
+  twostroke serve                                OpenAI's API at http://127.0.0.1:8080
   twostroke devices                              what adapters there are and what they can do
 
 Without --model the default model is used (SmolLM2-135M-Instruct Q4_1, 98 MB); `twostroke fetch` gets it.
@@ -65,8 +66,8 @@ pub(super) enum Command {
     Trace(TraceCommand),
     /// Answer a file of requests in OpenAI's batch format, all at once
     RunBatch(RunBatchArgs),
-    #[command(hide = true)]
-    Serve(Rest),
+    /// Serve OpenAI's API: chat and completions, streamed or not, for many clients at once
+    Serve(ServeArgs),
 }
 
 /// Flags of all commands that load a model.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::error::{Error, Result};
-use crate::limits::{SEQS_DEFAULT, SEQS_MAX};
+use crate::limits::{QUEUE_MAX, SEQS_DEFAULT, SEQS_MAX};
 use crate::sched::Policy;
 
 /// How requests share the device.
@@ -61,6 +61,8 @@ pub(super) struct BatchOptions {
     pub(super) policy: Policy,
     /// The gap asked for; `None` is auto.
     pub(super) itl_slo_nanos: Option<u64>,
+    /// Requests that may wait.
+    pub(super) queue_max: usize,
     /// Where the trace goes.
     pub(super) trace: Option<PathBuf>,
 }
@@ -68,7 +70,7 @@ pub(super) struct BatchOptions {
 impl BatchOptions {
     /// For commands that run one request at a time.
     pub(super) fn alone(trace: Option<PathBuf>) -> Self {
-        Self { slots: 1, prefix_caching: true, policy: Policy::Slo, itl_slo_nanos: None, trace }
+        Self { slots: 1, prefix_caching: true, policy: Policy::Slo, itl_slo_nanos: None, queue_max: QUEUE_MAX, trace }
     }
 }
 
@@ -81,6 +83,7 @@ impl BatchArgs {
             prefix_caching: !self.no_enable_prefix_caching,
             policy: self.scheduling_policy.policy(),
             itl_slo_nanos: slo(&self.itl_slo)?,
+            queue_max: QUEUE_MAX,
             trace,
         })
     }

@@ -4,19 +4,10 @@
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Command, CommandFactory};
+use clap::{Command, CommandFactory};
 
 use super::args::CommandLine;
 use crate::error::Error;
-
-/// Whatever follows a command that is not there yet.
-#[derive(Debug, Args)]
-#[command(disable_help_flag = true)]
-pub(super) struct Rest {
-    /// Ignored
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true, value_name = "ARGS")]
-    pub(super) rest: Vec<String>,
-}
 
 /// The error for something that comes later.
 pub(super) fn error(what: &str) -> Error {

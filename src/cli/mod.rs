@@ -7,6 +7,7 @@
 //! load, adapter     from there to a scorer
 //! run, chat         answers (generate makes one, output sends it)
 //! run_batch         a file of requests through the whole engine
+//! serve             the server's life
 //! score, bench      figures
 //! replay, sim       a workload played in real and in virtual time (play: what they share)
 //! devices, fetch    what there is, and what isn't yet
@@ -43,6 +44,8 @@ mod run_batch;
 mod run_batch_args;
 mod sampling_args;
 mod score;
+mod serve;
+mod serve_args;
 mod serving;
 mod sim;
 mod trace;
@@ -116,7 +119,7 @@ fn dispatch(command: &Command) -> Result<()> {
         Command::Devices(args) => devices::devices(args),
         Command::Fetch(args) => fetch_model(args),
         Command::RunBatch(args) => run_batch::run_batch(args),
-        Command::Serve(_) => Err(later::error("serve")),
+        Command::Serve(args) => serve::serve(args),
         Command::Trace(command) => trace::trace(command),
     }
 }
@@ -130,6 +133,12 @@ fn fetch_model(args: &FetchArgs) -> Result<()> {
 /// The process's arguments; llama-bench's `-pg` becomes `--pg`, which clap can read.
 fn arguments() -> Vec<OsString> {
     std::env::args_os().map(|arg| if arg == "-pg" { "--pg".into() } else { arg }).collect()
+}
+
+/// The browser app's files, where they are built: a folder `web` beside this program.
+fn files_of_app() -> Option<std::path::PathBuf> {
+    let folder = std::env::current_exe().ok()?.parent()?.join("web");
+    folder.join("index.html").is_file().then_some(folder)
 }
 
 /// A line for people on standard error. Nobody listening there is no failure.

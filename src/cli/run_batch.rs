@@ -100,7 +100,7 @@ fn bar(pass: u32, passes: u32, total: Option<u64>) -> Progress {
 }
 
 /// The model's template; chats fail one by one where there is none that works.
-fn template(description: &Description) -> Option<ChatTemplate> {
+pub(super) fn template(description: &Description) -> Option<ChatTemplate> {
     ChatTemplate::new(description).unwrap_or_else(|error| {
         tracing::warn!(%error, "requests for chats will fail");
         None
@@ -108,7 +108,7 @@ fn template(description: &Description) -> Option<ChatTemplate> {
 }
 
 /// Sampling as the model's files ask for it.
-fn defaults(description: &Description) -> SamplingParams {
+pub(super) fn defaults(description: &Description) -> SamplingParams {
     let mut params = SamplingParams::default();
     SamplingArgs::default().complete(&mut params, description);
     params.seed = None;

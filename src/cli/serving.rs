@@ -4,7 +4,7 @@ use super::adapter::{self, Opened};
 use super::batch_args::BatchOptions;
 use super::load;
 use super::options::ModelOptions;
-use crate::clock::unix_seconds;
+use crate::clock::{Clock, unix_seconds};
 use crate::engine::event::Event;
 use crate::engine::executor::ModelExecutor;
 use crate::engine::serving::{Engine, EngineConfig};
@@ -43,6 +43,8 @@ pub(super) struct Serving {
     pub(super) context_tokens: u32,
     /// Context that the model was made for.
     pub(super) context_tokens_made_for: u32,
+    /// Pages of the KV pool.
+    pub(super) pages: u32,
     /// Bytes of a KV page in all layers.
     pub(super) page_bytes: u64,
     /// Size of the vocabulary.
@@ -63,6 +65,107 @@ pub(super) fn open(
     context_tokens: Option<u32>,
 ) -> Result<Serving> {
     let trace = batch.trace.as_deref().map(trace::Writer::create).transpose()?;
+    let clock = Clock::start();
+    let (mut serving, meta) = open_by(files, options, batch, context_tokens, clock)?;
+    if let Some(mut trace) = trace {
+        trace.write(&meta);
+        serving.engine.observe(Box::new(move |event| trace.write(event)));
+    }
+    Ok(serving)
+}
+
+/// As [`open`], by a clock of the caller's and without a trace; with the trace's first event.
+///
+/// # Errors
+/// As [`load::model`].
+pub(super) fn open_by(
+    files: &ModelFiles,
+    options: &ModelOptions,
+    batch: &BatchOptions,
+    context_tokens: Option<u32>,
+    clock: Clock,
+) -> Result<(Serving, Event)> {
+    let made = make(files, options, batch, context_tokens)?;
+    let Made { executor, plan, adapter, backend, chunk_tokens } = made;
+    let model = executor.model();
+    let sched = sched::Config {
+        pages: model.pages(),
+        slots: model.slots(),
+        step_tokens: model.step_rows_max(),
+        chunk_tokens: options.chunk_tokens,
+        context_tokens: model.context_tokens(),
+        queue_max: batch.queue_max,
+        queue_tokens_max: limits::QUEUE_TOKENS_MAX,
+        policy: batch.policy,
+        itl_slo_nanos: batch.itl_slo_nanos,
+        prefix_caching: batch.prefix_caching,
+        cache_generated: !plan.by_phase(),
+        logit_rows: model.logit_rows_max(),
+    };
+    let mut config = EngineConfig::new(sched, model.vocab(), digest(files, options.kv, plan, &model.type_name()));
+    config.prior = fit::prior(chunk_tokens);
+    if plan.software {
+        // The twin computes while it is asked to begin. A software driver has its cores full: recording the next step beside
+        // the one that runs takes a core away from it (lavapipe, two cores: 22 tokens/s against 24).
+        config.steps_ahead = 0;
+    }
+    let pages = model.pages();
+    let facts = (model.type_name(), model.file_bytes(), model.params(), model.work());
+    let (type_name, file_bytes, params, work) = facts;
+    let (context_tokens, vocab) = (model.context_tokens(), model.vocab());
+    let (context_tokens_made_for, page_bytes) = (model.context_tokens_made_for(), model.page_bytes());
+    let engine = Engine::with_clock(config, Box::new(executor), Box::new(move || clock.nanos()));
+    let unix = u64::try_from(unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
+    let meta = Event::Meta {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        model: files.name.clone(),
+        adapter: adapter.clone(),
+        tier: plan.tier.name().to_owned(),
+        page_tokens: limits::PAGE_TOKENS,
+        pages,
+        policy: batch.policy.name().to_owned(),
+        unix_ns: unix.saturating_sub(engine.now_nanos()),
+    };
+    let serving = Serving {
+        engine,
+        model: files.name.clone(),
+        adapter,
+        backend,
+        tier: plan.tier,
+        type_name,
+        file_bytes,
+        params,
+        work,
+        context_tokens,
+        context_tokens_made_for,
+        pages,
+        page_bytes,
+        vocab,
+        chunk_tokens,
+    };
+    Ok((serving, meta))
+}
+
+/// A model on an adapter.
+pub(super) struct Made {
+    /// Computes steps.
+    pub(super) executor: ModelExecutor,
+    plan: Plan,
+    adapter: String,
+    backend: String,
+    chunk_tokens: u32,
+}
+
+/// Opens the adapter and loads the model onto it.
+///
+/// # Errors
+/// As [`load::model`].
+pub(super) fn make(
+    files: &ModelFiles,
+    options: &ModelOptions,
+    batch: &BatchOptions,
+    context_tokens: Option<u32>,
+) -> Result<Made> {
     let Opened { mut player, plan, name, backend, host_memory, key } = adapter::open_for(options)?;
     let chunk = options.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.step_tokens);
     let alone = batch.slots == 1;
@@ -77,63 +180,9 @@ pub(super) fn open(
         sampled_rows: batch.slots.min(limits::SAMPLED_ROWS_MAX),
     };
     let mut model = load::model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
-    let sched = sched::Config {
-        pages: model.pages(),
-        slots: model.slots(),
-        step_tokens: model.step_rows_max(),
-        chunk_tokens: options.chunk_tokens,
-        context_tokens: model.context_tokens(),
-        queue_max: limits::QUEUE_MAX,
-        queue_tokens_max: limits::QUEUE_TOKENS_MAX,
-        policy: batch.policy,
-        itl_slo_nanos: batch.itl_slo_nanos,
-        prefix_caching: batch.prefix_caching,
-        cache_generated: !plan.by_phase(),
-        logit_rows: model.logit_rows_max(),
-    };
-    let mut config = EngineConfig::new(sched, model.vocab(), digest(files, options.kv, plan, &model.type_name()));
-    config.prior = fit::prior(chunk);
-    if plan.software {
-        // The twin computes while it is asked to begin. A software driver has its cores full: recording the next step beside
-        // the one that runs takes a core away from it (lavapipe, two cores: 22 tokens/s against 24).
-        config.steps_ahead = 0;
-    }
     load::kernels(&mut model, player.as_mut(), options, key.as_deref())?;
-    let (type_name, file_bytes, params, work) = (model.type_name(), model.file_bytes(), model.params(), model.work());
-    let (context_tokens, vocab, pages) = (model.context_tokens(), model.vocab(), model.pages());
-    let (context_tokens_made_for, page_bytes) = (model.context_tokens_made_for(), model.page_bytes());
     let executor = ModelExecutor::new(model, player)?.with_max_submit_nanos(options.max_submit_nanos);
-    let mut engine = Engine::new(config, Box::new(executor));
-    if let Some(mut trace) = trace {
-        let unix = u64::try_from(unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
-        trace.write(&Event::Meta {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            model: files.name.clone(),
-            adapter: name.clone(),
-            tier: plan.tier.name().to_owned(),
-            page_tokens: limits::PAGE_TOKENS,
-            pages,
-            policy: batch.policy.name().to_owned(),
-            unix_ns: unix.saturating_sub(engine.now_nanos()),
-        });
-        engine.observe(Box::new(move |event| trace.write(event)));
-    }
-    Ok(Serving {
-        engine,
-        model: files.name.clone(),
-        adapter: name,
-        backend,
-        tier: plan.tier,
-        type_name,
-        file_bytes,
-        params,
-        work,
-        context_tokens,
-        context_tokens_made_for,
-        page_bytes,
-        vocab,
-        chunk_tokens: chunk,
-    })
+    Ok(Made { executor, plan, adapter: name, backend, chunk_tokens: chunk })
 }
 
 /// What tells this model's K and V from another's, in one process.

@@ -3,7 +3,7 @@
 //! This layer knows neither files nor text nor what an adapter is.
 //!
 //! ```text
-//! serving    submit / poll: the loop around scheduler and executor
+//! serving    submit / poll: the loop around scheduler and executor (live: its requests)
 //! request    what goes in and comes out          sampling   parameters of the choice of tokens, and its rules
 //! executor   what computes a step                fit        the cost model, learned from steps
 //! event      what is told of all this            scorer     a text on its own: the logits of every row
@@ -13,6 +13,7 @@
 pub mod event;
 pub mod executor;
 pub mod fit;
+mod live;
 pub mod profile;
 pub mod request;
 pub mod sampling;

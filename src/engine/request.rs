@@ -18,6 +18,8 @@ pub struct Request {
     pub sampling: SamplingParams,
     /// Tokens that end the answer; none with `ignore_eos`.
     pub stop_ids: BTreeSet<u32>,
+    /// None of `stop_ids` is chosen before the answer has as many tokens.
+    pub min_tokens: u32,
     /// Lower goes first.
     pub priority: i32,
     /// Whose share of the device it takes.
@@ -78,6 +80,8 @@ pub enum Output {
         id: RequestId,
         /// Leading tokens whose K and V were cached.
         cached_tokens: u32,
+        /// When, by the engine's clock.
+        nanos: u64,
     },
     /// A chunk of its prompt is computed, not the last one.
     Prefilled {

@@ -13,16 +13,14 @@ use std::collections::{BTreeMap, VecDeque};
 use super::event::{self, Event};
 use super::executor::{Executor, StepOutput};
 use super::fit::{self, Fit, Terms};
+use super::live::{self, Live};
 use super::request::{FinishReason, Output, Request, RequestId, Token};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::kernels::argmax::NOT_FINITE;
-use crate::kernels::sample::Rules;
-use crate::limits::{PAGE_TOKENS, STEPS_AHEAD};
-use crate::model::{Sample, ServingRows};
+use crate::limits::STEPS_AHEAD;
 use crate::recording::Ticket;
 use crate::sched::{self, CostModel, NewRequest, Refusal, RowKind, Scheduler, Step, StepRows};
-use sha2::{Digest, Sha256};
 
 /// How an engine is set up.
 #[derive(Debug, Clone)]
@@ -53,19 +51,6 @@ impl EngineConfig {
 pub type Now = Box<dyn Fn() -> u64>;
 /// Takes the events of a trace.
 pub type Observer = Box<dyn FnMut(&Event)>;
-
-/// A request that has not ended.
-struct Live {
-    rules: Rules,
-    seed: u64,
-    choice: u32,
-    logprobs: Option<u32>,
-    stop_ids: std::collections::BTreeSet<u32>,
-    prompt_tokens: u32,
-    made: u32,
-    /// Pages that its slot's block table holds.
-    pages_known: usize,
-}
 
 /// A step that is submitted and not applied.
 struct Flight {
@@ -180,7 +165,7 @@ impl Engine {
         if request.max_tokens == Some(0) {
             return Err(Error::Request("max_tokens: expected at least 1, got 0".into()));
         }
-        let salt = salt(&self.config.model_digest, request.cache_salt.as_deref());
+        let salt = live::salt(&self.config.model_digest, request.cache_salt.as_deref());
         let (priority, tenant) = (request.priority, request.tenant);
         let t = request.arrived_nanos.unwrap_or_else(|| self.now_nanos());
         self.scheduler
@@ -188,8 +173,10 @@ impl Engine {
             .map_err(refused)?;
         self.next_id += 1;
         self.tell(&Event::Arrive { t, id, prompt_tokens, max_tokens, priority });
+        let unending = live::unending(&rules, &request.stop_ids, request.min_tokens)?;
         let live = Live {
             rules,
+            unending,
             seed: request.sampling.seed.unwrap_or(0),
             choice: request.choice,
             logprobs: request.sampling.logprobs,
@@ -289,10 +276,10 @@ impl Engine {
             }
             let miss = one.miss.map(event_miss);
             self.tell(&Event::Admit { t, id, cached_tokens, miss });
-            self.outputs.push_back(Output::Admitted { id, cached_tokens });
+            self.outputs.push_back(Output::Admitted { id, cached_tokens, nanos: t });
         }
         self.executor.expect(self.fit.expected_nanos(&fit::terms(&step.rows)));
-        let submitted = self.executor.submit(&serving_rows(&self.scheduler, &self.live, &step));
+        let submitted = self.executor.submit(&live::serving_rows(&self.scheduler, &self.live, &step));
         let ticket = match submitted {
             Ok(ticket) => ticket,
             Err(error) => {
@@ -302,7 +289,7 @@ impl Engine {
         };
         for row in &step.rows {
             if let Some(live) = self.live.get_mut(&row.id) {
-                live.pages_known = pages_of(row.from + row.tokens);
+                live.pages_known = live::pages_of(row.from + row.tokens);
             }
         }
         let Step { n, rows, pages_used, waiting, .. } = step;
@@ -403,53 +390,6 @@ impl Engine {
         let (n, pages_used, waiting) = (flight.n, flight.pages_used, flight.waiting);
         self.tell(&Event::Step { t0, t1, gpu_ns, n, rows: rows.collect(), pages_used, waiting });
     }
-}
-
-fn pages_of(tokens: u32) -> usize {
-    tokens.div_ceil(PAGE_TOKENS) as usize
-}
-
-/// The rows of a step as an executor takes them.
-fn serving_rows<'a>(
-    scheduler: &'a Scheduler,
-    live: &'a BTreeMap<RequestId, Live>,
-    step: &Step,
-) -> Vec<ServingRows<'a>> {
-    let rows = step.rows.iter().map(|row| {
-        let one = &live[&row.id];
-        let (ids, end) = (scheduler.ids(row.id), row.from + row.tokens);
-        let tokens = match row.kind {
-            RowKind::Prefill => &ids[row.from as usize..end as usize],
-            RowKind::Decode => &[],
-        };
-        ServingRows {
-            slot: row.slot,
-            position: row.from,
-            tokens,
-            pages: &scheduler.page_table(row.id)[..pages_of(end)],
-            pages_known: one.pages_known,
-            prompt_tokens: one.prompt_tokens,
-            history: step.admitted.iter().any(|admitted| admitted.id == row.id).then_some(ids),
-            sample: row.last.then_some(Sample {
-                prompt_tokens: one.prompt_tokens,
-                choice: one.choice,
-                seed: one.seed,
-                rules: &one.rules,
-                logprobs: one.logprobs,
-            }),
-        }
-    });
-    rows.collect()
-}
-
-/// Key of everything that K and V depend on beside the ids.
-fn salt(model: &[u8; 32], cache_salt: Option<&str>) -> [u8; 32] {
-    let mut hash = Sha256::new_with_prefix(model);
-    if let Some(salt) = cache_salt {
-        hash.update([1]);
-        hash.update(salt);
-    }
-    hash.finalize().into()
 }
 
 fn refused(refusal: Refusal) -> Error {

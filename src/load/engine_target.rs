@@ -49,7 +49,7 @@ impl<'a> EngineTarget<'a> {
     /// What an output of the engine means here.
     fn take(&mut self, output: request::Output) -> Option<Output> {
         match output {
-            request::Output::Admitted { id, cached_tokens } => {
+            request::Output::Admitted { id, cached_tokens, .. } => {
                 self.open.get_mut(&id)?.cached_tokens.get_or_insert(cached_tokens);
                 None
             }

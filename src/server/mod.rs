@@ -1,6 +1,16 @@
-//! What clients speak: wire formats, and the way from a body to requests of the engine and back to a response.
+//! The server: what clients speak, the engine's thread, and HTTP between them.
 //!
-//! This layer knows neither files nor sockets nor how the engine is driven; it turns bytes into plain requests and tokens into
-//! plain responses. Whoever owns an engine (`cli`'s commands) carries them to and fro.
+//! ```text
+//! openai    bodies to plain requests and tokens to plain responses; knows neither sockets nor how the engine is driven
+//! driver    the engine on its own thread, behind mailboxes
+//! http      routes, keys, limits, the way up and down
+//! ```
+//!
+//! `openai` serves whoever owns an engine (`run-batch` too). This layer knows no files and no flags: `cli` loads the model
+//! and hands it over.
 
+#[cfg(feature = "cli")]
+pub mod driver;
+#[cfg(feature = "cli")]
+pub mod http;
 pub mod openai;

@@ -71,6 +71,14 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// As [`Tokenizer::encode_raw`], without what the metadata adds.
+    ///
+    /// # Errors
+    /// When the tokenizer refuses the text.
+    pub fn encode_parsing(&self, text: &str) -> Result<Vec<u32>> {
+        self.pipeline.encode_parsing(text)
+    }
+
     /// Ids of text that comes from a user: control tokens in it are plain characters; nothing is added.
     ///
     /// # Errors

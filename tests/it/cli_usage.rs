@@ -73,7 +73,7 @@ fn tier_matrix_on_an_adapter_without_exits_1_and_says_what_it_lacks() {
 
 #[test]
 fn what_comes_later_exits_2_and_says_so() {
-    for line in ["replay --url http://localhost:8080", "serve --port 8080", "help serve"] {
+    for line in ["replay --url http://localhost:8080"] {
         check_usage(line, "not in this build yet");
     }
 }
@@ -81,23 +81,15 @@ fn what_comes_later_exits_2_and_says_so() {
 #[test]
 fn help_and_version_exit_0_and_name_nothing_that_comes_later() {
     let whole = run(&["--help"]).expect(0).stdout;
-    for command in ["run", "run-batch", "score", "bench", "replay", "sim", "devices", "fetch", "trace"] {
+    for command in ["run", "run-batch", "serve", "score", "bench", "replay", "sim", "devices", "fetch", "trace"] {
         assert!(whole.contains(&format!("\n  {command} ")), "{whole}");
     }
-    assert!(!whole.contains("serve "), "{whole}");
     for command in ["run", "run-batch", "score", "bench", "replay", "sim", "devices", "fetch"] {
         let help = run(&[command, "--help"]).expect(0).stdout;
         assert!(!help.contains("--url"), "{help}");
         assert_eq!(help.contains("matrix"), help.contains("--tier"), "{help}");
     }
     assert!(run(&["--version"]).expect(0).stdout.starts_with("twostroke "));
-}
-
-#[test]
-fn tips_name_nothing_that_comes_later() {
-    let ran = run(&["serv"]).expect(2);
-    assert!(!ran.stderr.contains("'serve'"), "{}", ran.stderr);
-    run(&["run", "--promt", "a"]).expect(2).says(&["--prompt"]);
 }
 
 #[test]

@@ -150,7 +150,7 @@ fn run(engine: &mut Engine, requests: Vec<Request>) -> Vec<Answer> {
         engine.wait().expect("the device works");
         while let Some(output) = engine.next_output() {
             match output {
-                Output::Admitted { id, cached_tokens } => answers.entry(id).or_default().cached = cached_tokens,
+                Output::Admitted { id, cached_tokens, .. } => answers.entry(id).or_default().cached = cached_tokens,
                 Output::Prefilled { .. } => {}
                 Output::Token { id, token } => answers.entry(id).or_default().tokens.push(bits(&token)),
                 Output::Finished { id, reason } => answers.entry(id).or_default().finish = Some(reason),

@@ -42,7 +42,7 @@ mod model_load;
 mod model_stepper;
 mod model_writer;
 mod pairwise;
-
+mod server;
 mod server_openai;
 mod shaders;
 mod text_chat;

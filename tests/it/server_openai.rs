@@ -157,7 +157,7 @@ fn a_wrong_field_is_refused_by_its_name() {
         ("tool_choice", json!("required")),
         ("response_format", json!({"type": "json_object"})),
         ("response_format", json!({"type": "json_schema", "json_schema": {}})),
-        ("echo", json!(true)),
+        ("echo", json!(1)),
         ("best_of", json!(4)),
         ("guided_json", json!({})),
     ] {
@@ -241,8 +241,8 @@ fn tokens(toy: &Toy, text: &str, logprob: Option<f32>, top: &[(u32, f32)]) -> Ve
 fn body(toy: &Toy, job: Job, tokens: &[Token], end: FinishReason) -> Value {
     let mut answering = Answering::new(job, &toy.tokenizer);
     for choice in 0..answering.job().choices() {
-        answering.admitted(choice, 3);
-        answering.admitted(choice, 9);
+        answering.admitted(choice, 3, 0);
+        answering.admitted(choice, 9, 0);
         let is_stopped = tokens
             .iter()
             .any(|token| answering.token(choice, token.clone(), &toy.tokenizer).expect("known ids").is_stopped);
@@ -250,7 +250,7 @@ fn body(toy: &Toy, job: Job, tokens: &[Token], end: FinishReason) -> Value {
             answering.finished(choice, end).expect("an answer");
         }
     }
-    let head = Head { id: "1-2".into(), created: 5 };
+    let head = Head { id: "1-2".into(), created: 5, timed: false };
     let text = serde_json::to_string(&answering.body(head, &toy.host())).expect("plain");
     serde_json::from_str(&text).expect("JSON")
 }

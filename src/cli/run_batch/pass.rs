@@ -148,9 +148,14 @@ impl<'a> Pass<'a> {
         match job {
             Ok(job) => {
                 self.tally.drew_seeds |= job.params.seed_is_drawn;
-                self.unsent.extend((0..job.choices()).map(|choice| (number, choice)));
                 let answering = Box::new(Answering::new(job, self.host.tokenizer));
+                let (is_done, choices) = (answering.is_done(), answering.job().choices());
                 self.open.push_back(Open { custom_id, state: State::Answering(answering) });
+                if is_done {
+                    self.answer(number);
+                } else {
+                    self.unsent.extend((0..choices).map(|choice| (number, choice)));
+                }
             }
             Err(error) => {
                 self.open.push_back(Open { custom_id, state: State::Done(String::new()) });
@@ -184,9 +189,9 @@ impl<'a> Pass<'a> {
         let tokenizer = self.host.tokenizer;
         let (id, result) = match output {
             Output::Prefilled { .. } => return,
-            Output::Admitted { id, cached_tokens } => {
+            Output::Admitted { id, cached_tokens, nanos } => {
                 if let Some(&(number, choice)) = self.requests.get(&id) {
-                    self.answering(number).admitted(choice, cached_tokens);
+                    self.answering(number).admitted(choice, cached_tokens, nanos);
                 }
                 return;
             }
@@ -214,7 +219,7 @@ impl<'a> Pass<'a> {
 
     /// All choices of a line have ended.
     fn answer(&mut self, number: u64) {
-        let head = Head { id: self.name(number), created: unix_seconds() };
+        let head = Head { id: self.name(number), created: unix_seconds(), timed: false };
         let host = self.host;
         let answering = self.answering(number);
         let (prompt, cached) = (answering.prompt_tokens(), answering.cached_tokens());

@@ -44,8 +44,22 @@ impl Answering {
     }
 
     /// A choice has its slot. Only the first time tells what was cached of the prompt: after a preemption it is its own pages.
-    pub fn admitted(&mut self, choice: usize, cached_tokens: u32) {
-        self.choices[choice].cached_tokens.get_or_insert(cached_tokens);
+    pub fn admitted(&mut self, choice: usize, cached_tokens: u32, nanos: u64) {
+        let choice = &mut self.choices[choice];
+        if choice.cached_tokens.is_none() {
+            (choice.cached_tokens, choice.admitted_nanos) = (Some(cached_tokens), nanos);
+        }
+    }
+
+    /// A choice so far.
+    pub(super) fn choice(&self, choice: usize) -> &Choice {
+        &self.choices[choice]
+    }
+
+    /// Whether a choice has ended.
+    #[must_use]
+    pub fn has_ended(&self, choice: usize) -> bool {
+        self.choices[choice].finish.is_some()
     }
 
     /// A choice has its next token.

@@ -22,6 +22,8 @@ pub(super) struct Choice {
     pub(super) offsets: Vec<usize>,
     /// Prompt tokens that were cached when it was first admitted.
     pub(super) cached_tokens: Option<u32>,
+    /// When that was, by the engine's clock.
+    pub(super) admitted_nanos: u64,
     /// Why it ended, when it has.
     pub(super) finish: Option<FinishReason>,
 }
@@ -37,7 +39,8 @@ impl Choice {
             tokens: Vec::new(),
             offsets: Vec::new(),
             cached_tokens: None,
-            finish: None,
+            admitted_nanos: 0,
+            finish: (job.params.max_tokens == Some(0)).then_some(FinishReason::Length),
         }
     }
 

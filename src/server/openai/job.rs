@@ -65,6 +65,8 @@ pub struct Job {
     pub endpoint: Endpoint,
     /// Ids of each prompt; a chat has one.
     pub prompts: Vec<Vec<u32>>,
+    /// With `echo`, the text of each prompt.
+    pub echoes: Vec<String>,
     /// The rest.
     pub params: Params,
 }
@@ -89,13 +91,20 @@ impl Job {
             let message = format!("n: expected at most {CHOICES_MAX} choices of all prompts, got {choices}");
             return Err(ApiError::invalid("n", message));
         }
-        Ok(Self { endpoint, prompts, params })
+        let echoes = if params.echo { prompt::texts(fields, &prompts, host)? } else { Vec::new() };
+        Ok(Self { endpoint, prompts, echoes, params })
     }
 
     /// Choices of all prompts together.
     #[must_use]
     pub fn choices(&self) -> usize {
         self.prompts.len() * self.params.n as usize
+    }
+
+    /// Text that goes before a choice's own.
+    #[must_use]
+    pub fn echo(&self, choice: usize) -> &str {
+        self.echoes.get(choice / self.params.n as usize).map_or("", String::as_str)
     }
 
     /// Ids of the prompt that a choice answers.
@@ -117,6 +126,7 @@ impl Job {
             max_tokens: params.max_tokens,
             sampling: params.sampling.clone(),
             stop_ids,
+            min_tokens: params.min_tokens,
             priority: params.priority,
             cache_salt: params.cache_salt.clone(),
             choice: u32::try_from(choice).unwrap_or(u32::MAX) % params.n,

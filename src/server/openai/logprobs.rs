@@ -60,23 +60,24 @@ fn name(bytes: &[u8], mark: &str) -> String {
     }
 }
 
-/// In the format of chats.
-pub(super) fn of_chat(choice: &Choice, tokenizer: &Tokenizer) -> ChatLogprobs {
+/// In the format of chats, of the tokens from `from` on.
+pub(super) fn of_chat(choice: &Choice, from: usize, tokenizer: &Tokenizer) -> ChatLogprobs {
     let named = |id: u32, logprob: f32| {
         let bytes = spelling(tokenizer, id);
         Named { token: name(bytes, ""), logprob, bytes: bytes.to_vec() }
     };
-    let tokens = choice.tokens.iter().map(|token| ChatToken {
+    let tokens = choice.tokens[from..].iter().map(|token| ChatToken {
         chosen: named(token.id, asked(token.logprob)),
         top_logprobs: token.top.iter().map(|&(id, logprob)| named(id, logprob)).collect(),
     });
     ChatLogprobs { content: tokens.collect(), refusal: None }
 }
 
-/// In the format of completions.
-pub(super) fn of_text(choice: &Choice, tokenizer: &Tokenizer) -> TextLogprobs {
+/// In the format of completions, of the tokens from `from` on.
+pub(super) fn of_text(choice: &Choice, from: usize, tokenizer: &Tokenizer) -> TextLogprobs {
+    let tokens = &choice.tokens[from..];
     let named = |id: u32| name(spelling(tokenizer, id), "bytes:");
-    let pairs = choice.tokens.iter().map(|token| {
+    let pairs = tokens.iter().map(|token| {
         let mut pairs: Vec<(String, f32)> = Vec::with_capacity(token.top.len() + 1);
         for &(id, logprob) in token.top.iter().chain(&[(token.id, asked(token.logprob))]) {
             let name = named(id);
@@ -87,10 +88,10 @@ pub(super) fn of_text(choice: &Choice, tokenizer: &Tokenizer) -> TextLogprobs {
         Pairs(pairs)
     });
     TextLogprobs {
-        tokens: choice.tokens.iter().map(|token| named(token.id)).collect(),
-        token_logprobs: choice.tokens.iter().map(|token| asked(token.logprob)).collect(),
+        tokens: tokens.iter().map(|token| named(token.id)).collect(),
+        token_logprobs: tokens.iter().map(|token| asked(token.logprob)).collect(),
         top_logprobs: pairs.collect(),
-        text_offset: choice.offsets.clone(),
+        text_offset: choice.offsets[from..].to_vec(),
     }
 }
 

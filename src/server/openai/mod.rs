@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! body ──fields, params, prompt──▶ Job ──▶ engine requests, one a choice
-//! engine tokens ──choice──▶ Answering ──response, logprobs──▶ body
+//! engine tokens ──choice──▶ Answering ──response, logprobs, usage──▶ body
+//!                                      └─stream──▶ events
 //! batch: the lines of a batch file, one such body each
 //! error: what goes wrong, as clients expect to be told
 //! ```
@@ -17,9 +18,13 @@ mod logprobs;
 mod params;
 mod prompt;
 mod response;
+mod stream;
+mod usage;
 
 pub use answering::{Answering, Pushed};
 pub use error::{ApiError, ErrorBody};
 pub use job::{Endpoint, Host, Job};
 pub use params::Params;
+pub use prompt::{prompt_ids, prompt_text};
 pub use response::{Body, Head};
+pub use stream::{PING, Stream};

@@ -13,8 +13,12 @@ use crate::limits::{CHOICES_MAX, LOGPROBS_MAX, STOP_BYTES_MAX, STOP_STRINGS_MAX}
 /// Parameters of a request, each inside its range.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Params {
-    /// Most tokens of each choice; `None` for the room left.
+    /// Most tokens of each choice; `None` for the room left, 0 only with `echo`.
     pub max_tokens: Option<u32>,
+    /// No end token before as many tokens.
+    pub min_tokens: u32,
+    /// The prompt's text goes before the answer's.
+    pub echo: bool,
     /// How tokens are chosen; the seed is there.
     pub sampling: SamplingParams,
     /// Nobody chose the seed, and it matters.
@@ -35,13 +39,27 @@ pub struct Params {
     pub return_token_ids: bool,
     /// The client wants events instead of one body.
     pub stream: bool,
+    /// With `stream`: which chunks tell what was used.
+    pub stream_usage: StreamUsage,
+}
+
+/// `stream_options`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StreamUsage {
+    /// None.
+    #[default]
+    No,
+    /// One more behind the last: `include_usage`.
+    Last,
+    /// That one, and each before it tells what was used so far: `continuous_usage_stats`.
+    All,
 }
 
 /// A field that we refuse rather than ignore: its name, what of it does no harm, and that in words.
 type Unsupported = (&'static str, fn(&Value) -> bool, &'static str);
 
 /// Fields that change the answer in a way that is not built.
-const UNSUPPORTED: [Unsupported; 22] = [
+const UNSUPPORTED: [Unsupported; 20] = [
     ("response_format", |value| value["type"] == "text", "{\"type\": \"text\"}"),
     ("tools", is_empty_list, "no tools"),
     ("tool_choice", is_no_call, "none or auto, without tools"),
@@ -49,11 +67,9 @@ const UNSUPPORTED: [Unsupported; 22] = [
     ("function_call", is_no_call, "none or auto, without functions"),
     ("modalities", |value| value == &serde_json::json!(["text"]), "[\"text\"]"),
     ("audio", never, NOTHING),
-    ("echo", |value| value == false, "false"),
     ("suffix", |value| value == "", NOTHING),
     ("best_of", |value| value == 1, "1"),
     ("use_beam_search", |value| value == false, "false"),
-    ("min_tokens", |value| value == 0, "0"),
     ("prompt_logprobs", never, NOTHING),
     ("truncate_prompt_tokens", never, NOTHING),
     ("add_generation_prompt", |value| value == true, "true"),
@@ -87,10 +103,33 @@ impl Params {
         let is_drawn = sampling.seed.is_none() && sampling.temperature > 0.0;
         let priority = fields.integer("priority", i32::MIN.into(), i32::MAX.into())?;
         // The newer name wins where both are given.
-        let newer = tokens(fields, "max_completion_tokens")?;
-        let older = tokens(fields, "max_tokens")?;
+        let echo = fields.flag("echo")?;
+        if echo && endpoint == Endpoint::Chat {
+            return Err(ApiError::expected("echo", "false: only /v1/completions echoes", fields.get("echo")));
+        }
+        if echo && sampling.logprobs.is_some() {
+            let message = "echo: expected no logprobs with it, got both: log-probabilities of a prompt are not supported here, `twostroke score` \
+                           tells them";
+            return Err(ApiError::invalid("echo", message).with_code("unsupported_value"));
+        }
+        let least = u32::from(!echo);
+        let newer = tokens(fields, "max_completion_tokens", least)?;
+        let older = tokens(fields, "max_tokens", least)?;
+        let max_tokens = newer.or(older);
+        let min_tokens = fields.count("min_tokens", 0, u32::MAX)?.unwrap_or(0);
+        if max_tokens.is_some_and(|most| min_tokens > most) {
+            let most = max_tokens.unwrap_or(0);
+            return Err(ApiError::expected(
+                "min_tokens",
+                &format!("at most max_tokens, {most}"),
+                fields.get("min_tokens"),
+            ));
+        }
+        let stream = fields.flag("stream")?;
         Ok(Self {
-            max_tokens: newer.or(older),
+            max_tokens,
+            min_tokens,
+            echo,
             seed_is_drawn: is_drawn,
             sampling: SamplingParams { seed: sampling.seed.or(Some(seed)), ..sampling },
             stops: stops(fields)?,
@@ -100,7 +139,8 @@ impl Params {
             priority: priority.and_then(|n| i32::try_from(n).ok()).unwrap_or(0),
             cache_salt: fields.text("cache_salt")?.map(str::to_owned),
             return_token_ids: fields.flag("return_token_ids")?,
-            stream: fields.flag("stream")?,
+            stream,
+            stream_usage: stream_usage(fields, stream)?,
         })
     }
 }
@@ -114,9 +154,20 @@ fn refuse_unsupported(fields: Fields<'_>) -> Result<(), ApiError> {
     Ok(())
 }
 
+fn stream_usage(fields: Fields<'_>, stream: bool) -> Result<StreamUsage, ApiError> {
+    let Some(value) = fields.get("stream_options") else { return Ok(StreamUsage::No) };
+    let wrong = || ApiError::expected("stream_options", "an object, with stream: true", Some(value));
+    let options = Fields(value.as_object().filter(|_| stream).ok_or_else(wrong)?);
+    Ok(match (options.flag("include_usage")?, options.flag("continuous_usage_stats")?) {
+        (false, _) => StreamUsage::No,
+        (true, false) => StreamUsage::Last,
+        (true, true) => StreamUsage::All,
+    })
+}
+
 /// A bound of the answer; more than the context is as good as the context.
-fn tokens(fields: Fields<'_>, name: &str) -> Result<Option<u32>, ApiError> {
-    let tokens = fields.integer(name, 1, i64::MAX)?;
+fn tokens(fields: Fields<'_>, name: &str, least: u32) -> Result<Option<u32>, ApiError> {
+    let tokens = fields.integer(name, least.into(), i64::MAX)?;
     Ok(tokens.map(|n| u32::try_from(n).unwrap_or(u32::MAX)))
 }
 

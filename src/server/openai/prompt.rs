@@ -6,23 +6,71 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::job::Host;
 use crate::error::Error;
-use crate::limits::CHOICES_MAX;
-use crate::text::chat::{Content, Message};
+use crate::limits::{CHOICES_MAX, MESSAGES_MAX};
+use crate::text::chat::{ChatTemplate, Content, Message};
 
 /// The one prompt of a chat: messages through the model's template.
 pub(super) fn from_messages(fields: Fields<'_>, host: &Host<'_>) -> Result<Vec<u32>, ApiError> {
     const PARAM: &str = "messages";
-    let template = host.template.ok_or_else(|| {
-        let message = "messages: this model has no chat template that works: ask /v1/completions instead";
-        ApiError::invalid(PARAM, message)
-    })?;
-    let list = fields.get(PARAM).and_then(Value::as_array).filter(|list| !list.is_empty());
-    let list = list.ok_or_else(|| ApiError::expected(PARAM, "a list of at least one message", fields.get(PARAM)))?;
-    let messages: Vec<Message> =
-        list.iter().enumerate().map(|(i, value)| message(i, value)).collect::<Result<_, _>>()?;
+    let template = template(host)?;
+    let messages = messages(fields)?;
     check_fits(Message::fewest_tokens(&messages, host.tokenizer), PARAM, host)?;
     let ids = template.encode(host.tokenizer, &messages).map_err(|error| ApiError::from_error(&error, PARAM))?;
     check_ids(ids, PARAM, host)
+}
+
+/// Ids of what a `/tokenize` body holds: messages, a prompt, or llama-server's content.
+///
+/// # Errors
+/// A body with none of them, or a text that the tokenizer refuses.
+pub fn prompt_ids(body: &Value, host: &Host<'_>) -> Result<Vec<u32>, ApiError> {
+    let object = body.as_object().ok_or_else(|| ApiError::expected("body", "a JSON object", Some(body)))?;
+    let fields = Fields(object);
+    if fields.get("messages").is_some() {
+        let messages = messages(fields)?;
+        let template = template(host)?;
+        return template.encode(host.tokenizer, &messages).map_err(|error| ApiError::from_error(&error, "messages"));
+    }
+    let (name, text, special) = match (fields.text("prompt")?, fields.text("content")?) {
+        // llama-server adds none unless told to.
+        (None, Some(text)) => ("content", text, fields.flag("add_special")?),
+        (prompt, _) => {
+            let text =
+                prompt.ok_or_else(|| ApiError::expected("prompt", "a text, or messages", fields.get("prompt")))?;
+            ("prompt", text, fields.read("add_special_tokens", "true or false", Value::as_bool)?.unwrap_or(true))
+        }
+    };
+    let ids = if special { host.tokenizer.encode_raw(text) } else { host.tokenizer.encode_parsing(text) };
+    ids.map_err(|error| ApiError::from_error(&error, name))
+}
+
+/// The text that messages become.
+///
+/// # Errors
+/// A body without messages, or what the template raises.
+pub fn prompt_text(body: &Value, host: &Host<'_>) -> Result<String, ApiError> {
+    let object = body.as_object().ok_or_else(|| ApiError::expected("body", "a JSON object", Some(body)))?;
+    let messages = messages(Fields(object))?;
+    template(host)?.render(&messages).map_err(|error| ApiError::from_error(&error, "messages"))
+}
+
+fn template<'a>(host: &Host<'a>) -> Result<&'a ChatTemplate, ApiError> {
+    host.template.ok_or_else(|| {
+        let message = "messages: this model has no chat template that works: ask /v1/completions instead";
+        ApiError::invalid("messages", message)
+    })
+}
+
+fn messages(fields: Fields<'_>) -> Result<Vec<Message>, ApiError> {
+    let list = fields.get("messages").and_then(Value::as_array);
+    let list = list.filter(|list| !list.is_empty() && list.len() <= MESSAGES_MAX).ok_or_else(|| {
+        let expected = format!("a list of 1 to {MESSAGES_MAX} messages");
+        match fields.get("messages").and_then(Value::as_array) {
+            Some(list) => ApiError::invalid("messages", format!("messages: expected {expected}, got {}", list.len())),
+            None => ApiError::expected("messages", &expected, fields.get("messages")),
+        }
+    })?;
+    list.iter().enumerate().map(|(i, value)| message(i, value)).collect()
 }
 
 fn message(index: usize, value: &Value) -> Result<Message, ApiError> {
@@ -69,6 +117,21 @@ pub(super) fn from_prompt(fields: Fields<'_>, host: &Host<'_>) -> Result<Vec<Vec
         _ => return Err(wrong()),
     };
     prompts.into_iter().map(|ids| check_ids(ids, PARAM, host)).collect()
+}
+
+/// Texts of a completion's prompts, for `echo`: as they were sent, or what their ids spell.
+pub(super) fn texts(fields: Fields<'_>, prompts: &[Vec<u32>], host: &Host<'_>) -> Result<Vec<String>, ApiError> {
+    let value = fields.get("prompt");
+    let sent = |index: usize| match value {
+        Some(Value::String(text)) => Some(text.as_str()),
+        Some(Value::Array(list)) => list.get(index).and_then(Value::as_str),
+        _ => None,
+    };
+    let text = |(index, ids): (usize, &Vec<u32>)| match sent(index) {
+        Some(text) => Ok(text.to_owned()),
+        None => host.tokenizer.decode(ids).map_err(|error| ApiError::from_error(&error, "prompt")),
+    };
+    prompts.iter().enumerate().map(text).collect()
 }
 
 fn ids(list: &[Value]) -> Option<Vec<u32>> {

@@ -6,6 +6,7 @@ use super::answering::Answering;
 use super::choice::Choice;
 use super::job::{Endpoint, Host};
 use super::logprobs::{self, ChatLogprobs, TextLogprobs};
+use super::usage::{Timings, Usage};
 
 /// What every response begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +15,19 @@ pub struct Head {
     pub id: String,
     /// Seconds since 1970.
     pub created: i64,
+    /// Whether it tells how long it took.
+    pub timed: bool,
+}
+
+impl Head {
+    /// The name of the whole response.
+    pub(super) fn name(&self, endpoint: Endpoint) -> String {
+        let prefix = match endpoint {
+            Endpoint::Chat => "chatcmpl-",
+            Endpoint::Completions => "cmpl-",
+        };
+        format!("{prefix}{}", self.id)
+    }
 }
 
 /// The body of a response.
@@ -35,6 +49,8 @@ pub struct Completion<C> {
     model: String,
     choices: Vec<C>,
     usage: Usage,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timings: Option<Timings>,
 }
 
 /// A choice of a chat.
@@ -73,19 +89,6 @@ struct Ids {
     prompt_token_ids: Vec<u32>,
 }
 
-#[derive(Debug, Serialize)]
-struct Usage {
-    prompt_tokens: u64,
-    completion_tokens: u64,
-    total_tokens: u64,
-    prompt_tokens_details: PromptDetails,
-}
-
-#[derive(Debug, Serialize)]
-struct PromptDetails {
-    cached_tokens: u64,
-}
-
 /// The response to a job whose choices have all ended.
 pub(super) fn body(answering: &Answering, choices: &[Choice], head: Head, host: &Host<'_>) -> Body {
     let job = answering.job();
@@ -102,49 +105,43 @@ pub(super) fn body(answering: &Answering, choices: &[Choice], head: Head, host: 
             let choices = all.map(|(index, choice)| ChatChoice {
                 index,
                 message: Message { role: "assistant", content: choice.text.clone(), refusal: None },
-                logprobs: wants_logprobs.then(|| logprobs::of_chat(choice, host.tokenizer)),
+                logprobs: wants_logprobs.then(|| logprobs::of_chat(choice, 0, host.tokenizer)),
                 finish_reason: finish_reason(choice),
                 ids: ids(index, choice),
             });
-            Body::Chat(completion("chatcmpl-", "chat.completion", choices.collect(), answering, head, host))
+            Body::Chat(completion("chat.completion", choices.collect(), answering, head, host))
         }
         Endpoint::Completions => {
             let choices = all.map(|(index, choice)| TextChoice {
                 index,
-                text: choice.text.clone(),
-                logprobs: wants_logprobs.then(|| logprobs::of_text(choice, host.tokenizer)),
+                text: job.echo(index).to_owned() + &choice.text,
+                logprobs: wants_logprobs.then(|| logprobs::of_text(choice, 0, host.tokenizer)),
                 finish_reason: finish_reason(choice),
                 ids: ids(index, choice),
             });
-            Body::Text(completion("cmpl-", "text_completion", choices.collect(), answering, head, host))
+            Body::Text(completion("text_completion", choices.collect(), answering, head, host))
         }
     }
 }
 
-fn finish_reason(choice: &Choice) -> Option<&'static str> {
+pub(super) fn finish_reason(choice: &Choice) -> Option<&'static str> {
     choice.finish.map(|reason| reason.name())
 }
 
 fn completion<C>(
-    prefix: &str,
     object: &'static str,
     choices: Vec<C>,
     answering: &Answering,
     head: Head,
     host: &Host<'_>,
 ) -> Completion<C> {
-    let (prompt_tokens, completion_tokens) = (answering.prompt_tokens(), answering.completion_tokens());
     Completion {
-        id: format!("{prefix}{}", head.id),
+        id: head.name(answering.job().endpoint),
         object,
         created: head.created,
         model: host.model.to_owned(),
         choices,
-        usage: Usage {
-            prompt_tokens,
-            completion_tokens,
-            total_tokens: prompt_tokens + completion_tokens,
-            prompt_tokens_details: PromptDetails { cached_tokens: answering.cached_tokens() },
-        },
+        usage: Usage::of(answering),
+        timings: if head.timed { Timings::of(answering) } else { None },
     }
 }

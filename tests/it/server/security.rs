@@ -1,0 +1,122 @@
+//! Attempts, and what each gets.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use super::process::Server;
+use super::shared;
+
+fn toy(more: &[&str]) -> Server {
+    let mut args = vec!["--model", "toy", "--device", "twin"];
+    args.extend(more);
+    Server::start(&args)
+}
+
+#[test]
+fn keys_guard_all_routes_but_health() {
+    let mut server = toy(&["--api-key", "one", "--api-key", "two"]);
+    server.get("/health").expect(200);
+    for path in ["/v1/models", "/metrics", "/v1/trace", "/version", "/", "/nothing"] {
+        let reply = server.get(path).expect(401);
+        assert_eq!(reply.error()["code"], "invalid_api_key", "{path}");
+    }
+    server.post("/v1/completions", &json!({"prompt": "a"})).expect(401);
+    server.headers = vec![("Authorization".into(), "Bearer three".into())];
+    server.get("/v1/models").expect(401);
+    server.headers = vec![("Authorization".into(), "Bearer two".into())];
+    server.get("/v1/models").expect(200);
+    // Without the right, no priority; its absence and 0 are fine.
+    let body = |priority: i64| json!({"prompt": "a", "max_tokens": 1, "priority": priority});
+    server.post("/v1/completions", &body(0)).expect(200);
+    server.post("/v1/completions", &body(-1)).expect(403);
+}
+
+#[test]
+fn keys_of_different_clients_share_no_cached_prompts_unless_told_to() {
+    for (flag, shares) in [(None, false), (Some("--shared-cache"), true)] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let keys = folder.path().join("keys");
+        std::fs::write(&keys, "# ours\none priority\ntwo\n").expect("writable");
+        let path = keys.display().to_string();
+        let mut more = vec!["--api-key-file", path.as_str()];
+        more.extend(flag);
+        let mut server = toy(&more);
+        let prompt = "a secret that is long enough for some pages of the cache ".repeat(4);
+        let mut cached = |key: &str| {
+            server.headers = vec![("Authorization".into(), format!("Bearer {key}"))];
+            let reply = server.post(
+                "/v1/completions",
+                &json!({"prompt": prompt, "max_tokens": 1, "priority": i64::from(key == "one")}),
+            );
+            reply.expect(200).json()["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a count")
+        };
+        assert_eq!(cached("one"), 0);
+        assert!(cached("one") > 0, "the same key hits");
+        assert_eq!(cached("two") > 0, shares, "{flag:?}");
+    }
+}
+
+#[test]
+fn other_names_and_origins_are_turned_away() {
+    let mut server = toy(&[]);
+    server.headers = vec![("Host".into(), "evil.example".into())];
+    assert_eq!(server.get("/v1/models").expect(403).error()["code"], "host");
+    server.headers = vec![("Origin".into(), "http://evil.example".into())];
+    assert_eq!(server.post("/v1/completions", &json!({"prompt": "a"})).expect(403).error()["code"], "origin");
+    let reply = server.open("OPTIONS", "/v1/completions", None).reply();
+    assert!(reply.header("access-control-allow-origin").is_none(), "{reply:?}");
+}
+
+#[test]
+fn a_listed_origin_may_ask_and_only_that() {
+    let mut server = toy(&["--allowed-origins", "https://app.example"]);
+    server.headers = vec![("Origin".into(), "https://app.example".into())];
+    let reply = server.get("/v1/models").expect(200);
+    assert_eq!(reply.header("access-control-allow-origin"), Some("https://app.example"));
+    server.headers = vec![("Origin".into(), "https://other.example".into())];
+    assert!(server.get("/v1/models").expect(403).header("access-control-allow-origin").is_none());
+}
+
+#[test]
+fn a_body_of_a_gigabyte_is_413_before_it_is_read() {
+    let server = shared();
+    let head = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: {}\r\nContent-Length: 1073741824\r\n\r\n{{\"prompt\": \"",
+        server.address
+    );
+    let reply = server.raw(head.as_bytes()).reply().expect(413);
+    assert_eq!(reply.error()["code"], "body_too_large");
+    // Without a length it is counted as it comes.
+    let mut socket = TcpStream::connect(&server.address).expect("a connection");
+    write!(socket, "POST /v1/completions HTTP/1.1\r\nHost: {}\r\nTransfer-Encoding: chunked\r\n\r\n", server.address)
+        .expect("sent");
+    let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
+    let sent = (0..64).take_while(|_| socket.write_all(chunk.as_bytes()).is_ok()).count();
+    assert!(sent < 64, "64 MiB were taken");
+    server.get("/health").expect(200);
+}
+
+#[test]
+fn paths_that_climb_and_heads_that_are_too_large_get_nothing() {
+    let server = shared();
+    for path in ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd", "//etc/passwd"] {
+        let reply = server.get(path);
+        assert!(matches!(reply.status, 400 | 404) && !reply.body.contains("root:"), "{path}: {reply:?}");
+    }
+    let head = format!("GET /health HTTP/1.1\r\nHost: {}\r\nX-Long: {}\r\n\r\n", server.address, "x".repeat(64 << 10));
+    assert_eq!(server.raw(head.as_bytes()).reply().status, 431);
+    let many: String = (0..500).map(|i| format!("X-{i}: y\r\n")).collect();
+    let head = format!("GET /health HTTP/1.1\r\nHost: {}\r\n{many}\r\n", server.address);
+    assert_eq!(server.raw(head.as_bytes()).reply().status, 431);
+}
+
+#[test]
+fn listening_beyond_this_machine_needs_a_key_or_a_word() {
+    let args = ["serve", "--model", "toy", "--device", "twin", "--host", "0.0.0.0", "--port", "0"];
+    let mut command = crate::cli_program::program(&args);
+    let output = command.env_remove("TWOSTROKE_API_KEY").output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--insecure"));
+}
