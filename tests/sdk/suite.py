@@ -21,7 +21,7 @@ HELLO = [{"role": "user", "content": "Say hello in one short sentence."}]
 
 
 def chat(**more):
-    return client.chat.completions.create(model=MODEL, messages=HELLO, temperature=0, **{"max_tokens": 12, **more})
+    return client.chat.completions.create(model=MODEL, messages=HELLO, **{"max_tokens": 12, "temperature": 0, **more})
 
 
 def raises(kind, status, call):
