@@ -89,8 +89,9 @@ pub(super) struct ModelArgs {
     /// weights always take floats
     #[arg(long, value_enum, default_value_t = ActivationsArg::F32, value_name = "TYPE")]
     pub(super) activations: ActivationsArg,
-    /// What is timed at first use of an adapter, to choose among kernels that give the same bits: nothing; those that matter most, on
-    /// hardware; or all that have a choice. Products and attention are checked against the CPU before use whatever this says
+    /// What is timed at first use of an adapter (by run behind its first answer), to choose among kernels that give the same bits:
+    /// nothing; those that matter most, on hardware; or all that have a choice. Products and attention are checked against the CPU
+    /// before use whatever this says
     #[arg(long, value_enum, default_value_t = TuneArg::Fast, value_name = "HOW")]
     pub(super) tune: TuneArg,
     /// Quantize float weights (F16, BF16, F32) while they are loaded; embedding and head stay at 8 bits. Weights that come

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use crate::error::{Error, Result};
 use crate::limits::{QUEUE_MAX, SEQS_DEFAULT, SEQS_MAX};
+use crate::model::Extent;
 use crate::sched::Policy;
 
 /// How requests share the device.
@@ -63,6 +64,8 @@ pub(super) struct BatchOptions {
     pub(super) itl_slo_nanos: Option<u64>,
     /// Requests that may wait.
     pub(super) queue_max: usize,
+    /// Kernels that are there before the first request; the others come when a step needs them.
+    pub(super) kernels: Extent,
     /// Where the trace goes.
     pub(super) trace: Option<PathBuf>,
 }
@@ -70,7 +73,16 @@ pub(super) struct BatchOptions {
 impl BatchOptions {
     /// For commands that run one request at a time.
     pub(super) fn alone(trace: Option<PathBuf>) -> Self {
-        Self { slots: 1, prefix_caching: true, policy: Policy::Slo, itl_slo_nanos: None, queue_max: QUEUE_MAX, trace }
+        let policy = Policy::Slo;
+        Self {
+            slots: 1,
+            prefix_caching: true,
+            policy,
+            itl_slo_nanos: None,
+            queue_max: QUEUE_MAX,
+            kernels: Extent::All,
+            trace,
+        }
     }
 }
 
@@ -84,6 +96,7 @@ impl BatchArgs {
             policy: self.scheduling_policy.policy(),
             itl_slo_nanos: slo(&self.itl_slo)?,
             queue_max: QUEUE_MAX,
+            kernels: Extent::All,
             trace,
         })
     }

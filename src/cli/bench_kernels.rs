@@ -13,7 +13,7 @@ use crate::engine::profile::{self, Profile};
 use crate::error::{Error, Result};
 use crate::format::model_files::ModelFiles;
 use crate::limits::PAGE_TOKENS;
-use crate::model::{LoadOptions, Model, SequenceRows, Want};
+use crate::model::{Extent, LoadOptions, Model, SequenceRows, Want};
 
 /// A kernel in a step; the fields are those of the JSON, in order.
 #[derive(Debug, Serialize)]
@@ -59,7 +59,7 @@ pub(super) fn run(files: &ModelFiles, options: &BenchOptions, context: u32) -> R
         )));
     }
     let chunk = chunk.min(model.step_rows_max());
-    load::kernels(&mut model, player.as_mut(), &options.model, key.as_deref())?;
+    load::kernels(&mut model, player.as_mut(), &options.model, key.as_deref(), Extent::All)?;
     let mut rows = Vec::new();
     for &test in &options.tests {
         for (stroke, tokens) in [("prefill", test.n_prompt.min(chunk)), ("decode", test.n_gen.min(1))] {

@@ -9,7 +9,7 @@ use rustyline::error::ReadlineError;
 use super::generate::{self, Finish, Request};
 use super::options::RunOptions;
 use super::output::Output;
-use super::run::{Stream, check_fits, figures_line, message, never_empty};
+use super::run::{Stream, check_fits, figures_line, message, never_empty, time_kernels};
 use super::serving::Serving;
 use super::{interrupt, say};
 use crate::clock::Clock;
@@ -77,6 +77,7 @@ pub(super) fn chat(
                 // A line that the history refuses is only missing from it.
                 let _ = editor.add_history_entry(text);
                 was_interrupted = talk.turn(text)?;
+                time_kernels(talk.loaded)?;
                 interrupt::clear();
             }
         }

@@ -9,12 +9,13 @@ use super::progress::{Progress, Unit};
 use super::say;
 use super::tune_file::TuneFile;
 use crate::clock::{Clock, millis_from_nanos};
-use crate::engine::{Scorer, chunk_tokens_default, tune};
+use crate::engine::tune::Tuner;
+use crate::engine::{Scorer, chunk_tokens_default};
 use crate::error::Result;
 use crate::format::model_files::ModelFiles;
 use crate::kernels::plan::Plan;
 use crate::kernels::{Kernel, Tier};
-use crate::model::{LoadOptions, Model, Needs, random, toy};
+use crate::model::{Extent, LoadOptions, Model, Needs, random, toy};
 use crate::recording::Player;
 
 /// Opens the model's files; reads headers only.
@@ -47,11 +48,12 @@ pub(super) fn load(files: &ModelFiles, options: &ModelOptions, context_tokens: O
         sampled_rows: 0,
     };
     let mut model = model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
-    kernels(&mut model, player.as_mut(), options, key.as_deref())?;
+    kernels(&mut model, player.as_mut(), options, key.as_deref(), Extent::All)?;
     Ok(Scorer::new(model, player, Some(chunk))?.with_max_submit_nanos(options.max_submit_nanos))
 }
 
-/// Builds the model's kernels, checks those that have a choice against the CPU, and times what `--tune` says.
+/// Builds the model's kernels as far as `extent` says and checks those that have a choice against the CPU; where it says all, times what
+/// `--tune` says. What builds the others when they are needed; `None` for the twin, which needs nothing of it.
 ///
 /// # Errors
 /// No variant of a kernel that is right; a lost device; `Cancelled` by Ctrl-C.
@@ -60,24 +62,29 @@ pub(super) fn kernels(
     player: &mut dyn Player<Kernel>,
     options: &ModelOptions,
     key: Option<&str>,
-) -> Result<()> {
+    extent: Extent,
+) -> Result<Option<Tuner>> {
     // The twin is what others are checked against.
-    let Some(key) = key else { return Ok(()) };
-    let _spinner = Progress::spinner("building kernels");
+    let Some(key) = key else { return Ok(None) };
     let clock = Clock::start();
-    let (mut file, mut memory) = TuneFile::open(key);
-    let known = memory.good.len();
+    let (file, memory) = TuneFile::open(key);
     if let Some(pipelines) = file.pipelines() {
         player.restore_compiled(&pipelines)?;
     }
-    tune::settle(model, player, options.tune, &mut memory, &mut file)?;
-    if memory.good.len() > known
-        && let Some(pipelines) = player.compiled()
-    {
-        file.keep_pipelines(&pipelines);
+    let mut tuner = Tuner::new(options.tune, memory, Box::new(file), model);
+    let bar = Progress::bar("building kernels", 0, Unit::Kernels);
+    let mut progress = |built: usize, of: usize| {
+        bar.set(built as u64, of as u64);
+        interrupt::check()
+    };
+    match extent {
+        Extent::First => tuner.build(model, player, extent, &mut progress)?,
+        Extent::All => tuner.settle(model, player, &mut progress)?,
     }
+    drop(bar);
     tracing::info!(ms = millis_from_nanos(clock.nanos()), "kernels are built and checked");
-    interrupt::check()
+    interrupt::check()?;
+    Ok(Some(tuner))
 }
 
 /// Says what is needed and what there is, and loads the model.

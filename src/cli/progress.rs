@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over bytes. Takes its place only while it is needed: gone when dropped.
+/// A bar. Takes its place only while it is needed: gone when dropped.
 pub(super) struct Progress {
     bar: ProgressBar,
 }
@@ -18,6 +18,8 @@ pub(super) enum Unit {
     Tokens,
     /// Requests, with rate.
     Requests,
+    /// Kernels; some take long, so that a rate says nothing.
+    Kernels,
 }
 
 impl Progress {
@@ -28,9 +30,11 @@ impl Progress {
             Unit::Bytes => "{bytes}/{total_bytes} {bytes_per_sec}",
             Unit::Tokens => "{pos}/{len} tokens {per_sec}",
             Unit::Requests => "{pos}/{len} requests {per_sec}",
+            Unit::Kernels => "{pos}/{len}",
         };
+        let left = if unit == Unit::Kernels { "{elapsed}" } else { "{eta}" };
         let bar = ProgressBar::new(total).with_message(what.to_owned());
-        bar.set_style(style(&format!("{{msg}} [{{bar:32}}] {figures} {{eta}}")));
+        bar.set_style(style(&format!("{{msg}} [{{bar:32}}] {figures} {left}")));
         Self { bar }
     }
 

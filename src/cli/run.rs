@@ -17,6 +17,7 @@ use super::{chat, interrupt, prompt, say};
 use crate::clock::{Clock, millis_from_nanos};
 use crate::error::{Error, Result};
 use crate::format::model_files::Description;
+use crate::model::Extent;
 use crate::text::chat::{ChatTemplate, Content, Message};
 use crate::text::tokenizer::Tokenizer;
 
@@ -52,7 +53,8 @@ pub(super) fn run(args: &RunArgs) -> Result<()> {
     let template = if options.raw { None } else { Some(template(&files.description)?) };
     let mut options = options;
     options.sampling_flags.complete(&mut options.sampling, &files.description);
-    let batch = BatchOptions::alone(options.model.trace.clone());
+    // The first token does not wait for kernels that its answer may never use.
+    let batch = BatchOptions { kernels: Extent::First, ..BatchOptions::alone(options.model.trace.clone()) };
     let mut loaded = serving::open(&files, &options.model, &batch, None)?;
     drop(files);
     let Some(text) = text else {
@@ -115,7 +117,19 @@ fn one_answer(
         out.text("\n")?;
     }
     say(&figures_line(&answer, loaded));
-    if answer.finish == Finish::Interrupted { Err(Error::Cancelled) } else { Ok(()) }
+    if answer.finish == Finish::Interrupted { Err(Error::Cancelled) } else { time_kernels(loaded) }
+}
+
+/// Times what `--tune` says, behind the first answer on an adapter: nothing in front of it waits for that. Ctrl-C ends it.
+///
+/// # Errors
+/// The engine's.
+pub(super) fn time_kernels(loaded: &mut Serving) -> Result<()> {
+    let mut spinner = None;
+    while !interrupt::is_pressed() && loaded.engine.work_ahead(Extent::First)? {
+        spinner.get_or_insert_with(|| Progress::spinner("timing kernels, once an adapter and driver"));
+    }
+    Ok(())
 }
 
 /// Sends an answer to standard output as it comes, with a bar before its first text where prefill takes several chunks.

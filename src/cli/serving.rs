@@ -180,8 +180,12 @@ pub(super) fn make(
         sampled_rows: batch.slots.min(limits::SAMPLED_ROWS_MAX),
     };
     let mut model = load::model(files, player.as_mut(), plan, &wanted, &name, host_memory)?;
-    load::kernels(&mut model, player.as_mut(), options, key.as_deref())?;
-    let executor = ModelExecutor::new(model, player)?.with_max_submit_nanos(options.max_submit_nanos);
+    let tuner = load::kernels(&mut model, player.as_mut(), options, key.as_deref(), batch.kernels)?;
+    let executor = match tuner {
+        Some(tuner) => ModelExecutor::tuned(model, player, tuner),
+        None => ModelExecutor::new(model, player)?,
+    };
+    let executor = executor.with_max_submit_nanos(options.max_submit_nanos);
     Ok(Made { executor, plan, adapter: name, backend, chunk_tokens: chunk })
 }
 

@@ -24,7 +24,7 @@ const DIGEST_BYTES: usize = 32;
 pub(super) struct TuneFile {
     /// `None` without a cache folder.
     path: Option<PathBuf>,
-    /// Held, and locked, from the first kernel to be compiled on.
+    /// Held, and locked, while kernels are compiled for the first time.
     marker: Option<File>,
     one_by_one: bool,
 }
@@ -74,14 +74,6 @@ impl TuneFile {
         }
         bytes.drain(..DIGEST_BYTES);
         Some(bytes)
-    }
-
-    /// Keeps what the driver made.
-    pub(super) fn keep_pipelines(&self, data: &[u8]) {
-        let Some(path) = &self.path else { return };
-        let mut bytes = Sha256::digest(data).to_vec();
-        bytes.extend_from_slice(data);
-        replace(&path.with_extension("pipelines"), &bytes);
     }
 
     fn marker(&mut self) -> Option<&mut File> {
@@ -137,12 +129,19 @@ impl Keeper for TuneFile {
     }
 
     fn compiled(&mut self, memory: &Memory) {
-        if let Some(file) = &mut self.marker {
+        if let Some(file) = self.marker.take() {
             let _ = file.set_len(0);
         }
         let Some(path) = &self.path else { return };
         let text = serde_json::to_vec_pretty(memory).expect("plain data");
         replace(path, &text);
+    }
+
+    fn keep_pipelines(&mut self, data: &[u8]) {
+        let Some(path) = &self.path else { return };
+        let mut bytes = Sha256::digest(data).to_vec();
+        bytes.extend_from_slice(data);
+        replace(&path.with_extension("pipelines"), &bytes);
     }
 
     fn one_by_one(&self) -> bool {
@@ -179,7 +178,7 @@ mod tests {
     #[test]
     fn pipelines_come_back_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, _) = TuneFile::open_in(folder.path(), "k");
+        let (mut file, _) = TuneFile::open_in(folder.path(), "k");
         assert_eq!(file.pipelines(), None);
         file.keep_pipelines(b"made by a driver");
         assert_eq!(file.pipelines().as_deref(), Some(&b"made by a driver"[..]));

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 
+use super::tune::Tuner;
 use crate::clock::{Clock, millis_from_nanos};
 use crate::error::Result;
 use crate::kernels::sample::{Answer, Sampled};
 use crate::kernels::{Kernel, Tape};
 use crate::limits;
-use crate::model::{Model, ServingRows};
+use crate::model::{Extent, Model, ServingRows};
 use crate::recording::{Player, Ticket};
 
 /// What a step yielded.
@@ -41,12 +42,28 @@ pub trait Executor {
     /// # Errors
     /// As [`Executor::submit`].
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput>;
+
+    /// What the step that was submitted last waited for kernels that no step had used before: no part of what such steps take.
+    fn building_nanos(&self) -> u64 {
+        0
+    }
+
+    /// Does a piece of the work that nobody waits for, while nothing else is to be done; `false` when none is left.
+    ///
+    /// # Errors
+    /// As [`Executor::submit`].
+    fn work_ahead(&mut self, _extent: Extent) -> Result<bool> {
+        Ok(false)
+    }
 }
 
 /// A model and the player that holds it.
 pub struct ModelExecutor {
     model: Model,
     player: Box<dyn Player<Kernel>>,
+    /// Builds kernels when steps need them; without one they were all built before.
+    tuner: Option<Tuner>,
+    building_nanos: u64,
     tape: Tape,
     pending: HashMap<Ticket, Option<Answer>>,
     /// Longest that one submit should keep the device.
@@ -56,17 +73,28 @@ pub struct ModelExecutor {
 }
 
 impl ModelExecutor {
-    /// Builds the kernels that the model uses. The model was loaded to sample.
+    /// Builds all kernels that the model uses, unchecked. The model was loaded to sample.
     ///
     /// # Errors
     /// A kernel that the driver refuses, or a lost device.
     pub fn new(model: Model, mut player: Box<dyn Player<Kernel>>) -> Result<Self> {
-        let (kernels, clock) = (model.kernels(), Clock::start());
+        let (kernels, clock) = (model.kernels(Extent::All), Clock::start());
         player.prepare(&kernels)?;
         let ms = millis_from_nanos(clock.nanos());
         tracing::info!(kernels = kernels.len(), ms, "kernels are built");
+        Ok(Self::over(model, player, None))
+    }
+
+    /// Builds and checks kernels by `tuner`, before the first step that launches them, as far as they are not built yet.
+    #[must_use]
+    pub fn tuned(model: Model, player: Box<dyn Player<Kernel>>, tuner: Tuner) -> Self {
+        Self::over(model, player, Some(tuner))
+    }
+
+    fn over(model: Model, player: Box<dyn Player<Kernel>>, tuner: Option<Tuner>) -> Self {
         let (tape, pending) = (Tape::new(), HashMap::new());
-        Ok(Self { model, player, tape, pending, max_submit_nanos: limits::MAX_SUBMIT_MS * 1_000_000, pieces: 1 })
+        let max_submit_nanos = limits::MAX_SUBMIT_MS * 1_000_000;
+        Self { model, player, tuner, building_nanos: 0, tape, pending, max_submit_nanos, pieces: 1 }
     }
 
     /// Another bound for one submit: steps that are predicted to last longer become several.
@@ -86,6 +114,27 @@ impl ModelExecutor {
     pub fn player(&self) -> &dyn Player<Kernel> {
         self.player.as_ref()
     }
+
+    fn record(&mut self, rows: &[ServingRows<'_>]) -> Option<Answer> {
+        self.tape.clear();
+        let answer = self.model.record_serving(&mut self.tape, rows);
+        self.tape.pieces = self.pieces;
+        answer
+    }
+
+    /// Builds what the recorded step lacks; whether it must be recorded anew, because it may take other variants now.
+    fn build_missing(&mut self, rows: &[ServingRows<'_>]) -> Result<bool> {
+        self.building_nanos = 0;
+        let Some(tuner) = &mut self.tuner else { return Ok(false) };
+        if self.tape.dispatches().all(|dispatch| tuner.is_built(dispatch.kernel)) {
+            return Ok(false);
+        }
+        let clock = Clock::start();
+        tuner.build_for(&mut self.model, self.player.as_mut(), &|model| model.step_kernels(rows))?;
+        self.building_nanos = clock.nanos();
+        tracing::debug!(ms = millis_from_nanos(self.building_nanos), "kernels of a step are built and checked");
+        Ok(true)
+    }
 }
 
 fn output(answer: Option<&Answer>, rows: usize, words: &[u32], gpu_nanos: Option<u64>) -> StepOutput {
@@ -100,9 +149,10 @@ impl Executor for ModelExecutor {
     }
 
     fn submit(&mut self, rows: &[ServingRows<'_>]) -> Result<Ticket> {
-        self.tape.clear();
-        let answer = self.model.record_serving(&mut self.tape, rows);
-        self.tape.pieces = self.pieces;
+        let mut answer = self.record(rows);
+        if self.build_missing(rows)? {
+            answer = self.record(rows);
+        }
         let ticket = self.player.submit(&self.tape)?;
         self.pending.insert(ticket, answer);
         Ok(ticket)
@@ -120,5 +170,14 @@ impl Executor for ModelExecutor {
         let answer = self.pending.remove(&ticket).expect("a ticket is answered once");
         let rows = answer.as_ref().map_or(0, Answer::rows);
         Ok(output(answer.as_ref(), rows, &played.words, played.gpu_nanos))
+    }
+
+    fn building_nanos(&self) -> u64 {
+        self.building_nanos
+    }
+
+    fn work_ahead(&mut self, extent: Extent) -> Result<bool> {
+        let Some(tuner) = &mut self.tuner else { return Ok(false) };
+        tuner.work(&mut self.model, self.player.as_mut(), extent)
     }
 }

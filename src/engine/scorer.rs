@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::kernels::plan::Plan;
 use crate::kernels::{Kernel, Tape};
 use crate::limits;
-use crate::model::{Answer, Model, SequenceRows, Want};
+use crate::model::{Answer, Extent, Model, SequenceRows, Want};
 use crate::recording::Player;
 
 /// Largest prefill chunk that suits an adapter: a software driver needs about a second for 128 rows, hardware fills up at 512.
@@ -43,7 +43,7 @@ impl Scorer {
     /// # Errors
     /// A kernel that the driver refuses, or a lost device.
     pub fn new(model: Model, mut player: Box<dyn Player<Kernel>>, chunk_tokens: Option<u32>) -> Result<Self> {
-        let kernels = model.kernels();
+        let kernels = model.kernels(Extent::All);
         let clock = Clock::start();
         player.prepare(&kernels)?;
         let ms = millis_from_nanos(clock.nanos());

@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::kernels::argmax::NOT_FINITE;
 use crate::limits::STEPS_AHEAD;
+use crate::model::Extent;
 use crate::recording::Ticket;
 use crate::sched::{self, CostModel, NewRequest, Refusal, RowKind, Scheduler, Step, StepRows};
 
@@ -59,6 +60,8 @@ struct Flight {
     rows: Vec<StepRows>,
     terms: Terms,
     submitted: u64,
+    /// Its end was seen late, because kernels of the step behind it were built meanwhile.
+    is_seen_late: bool,
     pages_used: u32,
     waiting: u32,
 }
@@ -246,6 +249,15 @@ impl Engine {
         self.fill()
     }
 
+    /// Does a piece of the work that nobody waits for, of what steps of `extent` launch; `false` when none is left. For when the engine
+    /// is idle: steps that need it find it done.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn work_ahead(&mut self, extent: Extent) -> Result<bool> {
+        self.executor.work_ahead(extent)
+    }
+
     /// Goes on with another executor, after an error: all requests start over, with the tokens they have.
     pub fn replace_executor(&mut self, executor: Box<dyn Executor>) {
         self.give_up_flights();
@@ -294,7 +306,10 @@ impl Engine {
         }
         let Step { n, rows, pages_used, waiting, .. } = step;
         let terms = fit::terms(&rows);
-        self.flights.push_back(Flight { n, ticket, rows, terms, submitted: t, pages_used, waiting });
+        let building = self.executor.building_nanos();
+        self.flights.iter_mut().for_each(|flight| flight.is_seen_late |= building > 0);
+        let (submitted, is_seen_late) = (t + building, false);
+        self.flights.push_back(Flight { n, ticket, rows, terms, submitted, is_seen_late, pages_used, waiting });
         Ok(())
     }
 
@@ -314,6 +329,9 @@ impl Engine {
         }
         for (row, sampled) in last.iter().zip(output.sampled) {
             self.take_token(row.id, sampled, t1, full.contains(&row.id));
+        }
+        if flight.is_seen_late {
+            return;
         }
         if let Some(cost) = self.fit.observe(&flight.terms, t1 - t0).filter(|_| self.config.learns) {
             self.scheduler.set_cost(cost);

@@ -7,7 +7,7 @@
 //! weights  which tensors become which matrices   load     streams them to the player
 //! sizes    context, pages, rows of a step        rope     tables of cos and sin
 //! batch    a ragged batch as the kernels see it  decoder  records a step
-//! serving  steps whose tokens are sampled on the device
+//! serving  steps whose tokens are sampled on the device      kernels  which kernels steps launch
 //! ```
 
 pub mod arch;
@@ -18,6 +18,7 @@ mod config_hf;
 mod decoder;
 mod facts;
 mod json;
+mod kernels;
 mod load;
 mod outline;
 pub mod random;
@@ -31,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::format::model_files::ModelFiles;
 use crate::format::quantize::Quantize;
 use crate::kernels::plan::{Activations, Plan};
-use crate::kernels::{Kernel, KvType, Row, Tape, Tile, attn, quant_act, sample};
+use crate::kernels::{Kernel, KvType, Row, Tape, Tile, attn, quant_act};
 use crate::limits;
 use crate::recording::{BufferId, Player};
 use batch::Batch;
@@ -39,6 +40,7 @@ use config::Config;
 use decoder::{Head, Layer, Work};
 use facts::Facts;
 pub use facts::TokenWork;
+pub use kernels::Extent;
 use load::Loader;
 pub use outline::Outline;
 pub use serving::{Sample, ServingRows};
@@ -264,41 +266,6 @@ impl Model {
         // 4 rows of a chunk at position 1,000: a step of 8 rows 145 ms, of 16 rows, tiled, 152).
         let decode_rows = if self.plan.software { 1 } else { sizes::DECODE_ROWS };
         Batch::new(sequences, &self.sizes, decode_rows, tile_tokens, self.plan.by_phase())
-    }
-
-    /// Kernels that steps of this model use, for [`Player::prepare`].
-    #[must_use]
-    pub fn kernels(&self) -> Vec<Kernel> {
-        // Which variant runs depends on the rows of a launch: steps of many sizes show them all.
-        let powers = (0..12).flat_map(|n| [1 << n, (1 << n) + 1]);
-        let mut counts: Vec<u32> = powers.chain([self.sizes.rows]).filter(|&n| n <= self.sizes.rows).collect();
-        counts.dedup();
-        let mut tape = Tape::new();
-        let pages = vec![0; self.sizes.table_stride as usize];
-        let mut kernels = Vec::new();
-        // Generated rows, then prompts, where they differ.
-        let phases: &[u32] = if self.plan.by_phase() { &[0, u32::MAX] } else { &[0] };
-        let steps = counts.iter().flat_map(|count| phases.iter().map(move |phase| (*count, *phase)));
-        for (count, prompt_tokens) in steps {
-            let tokens = vec![0; count.min(self.pool.context) as usize];
-            for want in [Want::Argmax, Want::AllLogits] {
-                let fits = want == Want::Argmax || tokens.len() <= self.sizes.logit_rows as usize;
-                if !fits {
-                    continue;
-                }
-                tape.clear();
-                let (slot, position) = (0, 0);
-                let rows = SequenceRows { slot, position, tokens: &tokens, pages: &pages, prompt_tokens, want };
-                self.record(&mut tape, &[rows]);
-                kernels.extend(tape.dispatches().map(|dispatch| dispatch.kernel));
-            }
-            kernels.sort_unstable();
-            kernels.dedup();
-        }
-        if self.sampler.is_some() {
-            kernels.extend(sample::Stage::ALL.map(Kernel::Sample));
-        }
-        kernels
     }
 
     /// Which variants it takes.

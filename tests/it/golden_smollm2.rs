@@ -10,7 +10,7 @@ use twostroke::format::model_files::ModelFiles;
 use twostroke::format::quantize::{self, Quantize, Use};
 use twostroke::kernels::KvType;
 use twostroke::kernels::plan::{Activations, MatrixSizes};
-use twostroke::model::{LoadOptions, Want};
+use twostroke::model::{Extent, LoadOptions, Want};
 
 use crate::model_hf_folder::write_f16_folder;
 use crate::model_stepper::{Device, Stepper, argmax, full, matrix_twin, nll, on_adapters, twin};
@@ -245,7 +245,7 @@ fn draft_by_cooperative_matrices_is_within_tolerance_on_the_twin() {
         device.plan.matrix = sizes;
         let mut stepper = load(&files, &mut device, KvType::F16);
         let size = sizes.all().next().expect("one");
-        let used: Vec<String> = stepper.model.kernels().iter().map(|kernel| kernel.spec().label).collect();
+        let used: Vec<String> = stepper.model.kernels(Extent::All).iter().map(|kernel| kernel.spec().label).collect();
         assert!(
             used.iter().any(|label| label.starts_with("matmul_matrix") && label.ends_with(&format!("_m{size}"))),
             "{used:?}"
