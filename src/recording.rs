@@ -94,6 +94,13 @@ impl<K> Recording<K> {
         self.pieces = 1;
     }
 
+    /// Has it cut into submits that each keep the device for `most_nanos`, as far as a play of the whole lasts `nanos` and its launches
+    /// are alike; a launch stays whole.
+    pub fn cut(&mut self, nanos: u64, most_nanos: u64) {
+        let pieces = nanos.div_ceil(most_nanos.max(1)).clamp(1, limits::SUBMITS_A_STEP_MAX);
+        self.pieces = u32::try_from(pieces).expect("few");
+    }
+
     /// Here it is best cut.
     pub fn border(&mut self) {
         self.borders.push(self.commands.len());

@@ -67,7 +67,8 @@ pub(super) fn run(files: &ModelFiles, options: &BenchOptions, context: u32) -> R
                 continue;
             }
             let spinner = Progress::spinner(&format!("{stroke} of {}", bench_output::test_name(test)));
-            let profile = step(&model, player.as_mut(), test, stroke == "prefill", tokens)?;
+            let (is_prefill, most_nanos) = (stroke == "prefill", options.model.max_submit_nanos);
+            let profile = step(&model, player.as_mut(), test, is_prefill, tokens, most_nanos)?;
             drop(spinner);
             rows.extend(rows_of(test, stroke, &profile, limits.map(|limits| limits.f32_flops)));
             interrupt::check()?;
@@ -85,6 +86,7 @@ fn step(
     test: BenchTest,
     prefill: bool,
     tokens: u32,
+    max_submit_nanos: u64,
 ) -> Result<Profile> {
     let position = if prefill { test.n_depth + test.n_prompt - tokens } else { test.n_depth + test.n_prompt };
     let streams = if prefill { 1 } else { test.n_parallel };
@@ -98,7 +100,7 @@ fn step(
         .zip(&pages)
         .map(|(slot, pages)| SequenceRows { slot, position, tokens: &ids, pages, prompt_tokens, want })
         .collect();
-    profile::profile(model, player, &sequences)
+    profile::profile(model, player, &sequences, max_submit_nanos)
 }
 
 fn rows_of(test: BenchTest, stroke: &'static str, profile: &Profile, f32_flops: Option<f64>) -> Vec<Row> {

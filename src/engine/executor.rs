@@ -68,8 +68,8 @@ pub struct ModelExecutor {
     pending: HashMap<Ticket, Option<Answer>>,
     /// Longest that one submit should keep the device.
     max_submit_nanos: u64,
-    /// Submits that the next step becomes.
-    pieces: u32,
+    /// What the next step is predicted to last.
+    expected_nanos: u64,
 }
 
 impl ModelExecutor {
@@ -94,13 +94,13 @@ impl ModelExecutor {
     fn over(model: Model, player: Box<dyn Player<Kernel>>, tuner: Option<Tuner>) -> Self {
         let (tape, pending) = (Tape::new(), HashMap::new());
         let max_submit_nanos = limits::MAX_SUBMIT_MS * 1_000_000;
-        Self { model, player, tuner, building_nanos: 0, tape, pending, max_submit_nanos, pieces: 1 }
+        Self { model, player, tuner, building_nanos: 0, tape, pending, max_submit_nanos, expected_nanos: 0 }
     }
 
     /// Another bound for one submit: steps that are predicted to last longer become several.
     #[must_use]
     pub fn with_max_submit_nanos(self, nanos: u64) -> Self {
-        Self { max_submit_nanos: nanos.max(1), ..self }
+        Self { max_submit_nanos: nanos, ..self }
     }
 
     /// The model.
@@ -118,7 +118,7 @@ impl ModelExecutor {
     fn record(&mut self, rows: &[ServingRows<'_>]) -> Option<Answer> {
         self.tape.clear();
         let answer = self.model.record_serving(&mut self.tape, rows);
-        self.tape.pieces = self.pieces;
+        self.tape.cut(self.expected_nanos, self.max_submit_nanos);
         answer
     }
 
@@ -144,8 +144,7 @@ fn output(answer: Option<&Answer>, rows: usize, words: &[u32], gpu_nanos: Option
 
 impl Executor for ModelExecutor {
     fn expect(&mut self, nanos: u64) {
-        let pieces = nanos.div_ceil(self.max_submit_nanos).clamp(1, limits::SUBMITS_A_STEP_MAX);
-        self.pieces = u32::try_from(pieces).expect("few");
+        self.expected_nanos = nanos;
     }
 
     fn submit(&mut self, rows: &[ServingRows<'_>]) -> Result<Ticket> {

@@ -36,17 +36,26 @@ const ENOUGH_NANOS: f64 = 20e6;
 /// Most repetitions in a run.
 const REPEATS_MAX: usize = 64;
 
-/// Plays a step over `sequences`, then the launches of each of its kernels. What lies in the model's buffers is not kept.
+/// Plays a step over `sequences`, then the launches of each of its kernels, in submits of at most `max_submit_nanos` but for launches
+/// that are longer. What lies in the model's buffers is not kept.
 ///
 /// # Errors
 /// The player's.
-pub fn profile(model: &Model, player: &mut dyn Player<Kernel>, sequences: &[SequenceRows<'_>]) -> Result<Profile> {
+pub fn profile(
+    model: &Model,
+    player: &mut dyn Player<Kernel>,
+    sequences: &[SequenceRows<'_>],
+    max_submit_nanos: u64,
+) -> Result<Profile> {
     let mut tape = Tape::new();
     model.record(&mut tape, sequences);
-    let ticket = player.submit(&tape)?;
-    player.wait(ticket)?;
+    // How long it takes is not known yet: as many submits as there may be.
+    tape.cut(u64::MAX, max_submit_nanos);
+    let first = least_nanos(player, &tape, 1)?;
     let all: Vec<&Dispatch<Kernel>> = tape.dispatches().collect();
-    let nanos = time(player, &tape, &all)?;
+    // No kernel takes longer than all of them.
+    let mut time = |launches: &[&Dispatch<Kernel>]| time(player, &tape, launches, first, max_submit_nanos);
+    let nanos = time(&all)?;
     let mut groups: BTreeMap<Kernel, Vec<&Dispatch<Kernel>>> = BTreeMap::new();
     for dispatch in all {
         groups.entry(dispatch.kernel).or_default().push(dispatch);
@@ -59,7 +68,7 @@ pub fn profile(model: &Model, player: &mut dyn Player<Kernel>, sequences: &[Sequ
         kernels.push(KernelTime {
             kernel: kernel.spec().label,
             launches: launches.len(),
-            nanos: time(player, &tape, &launches)?,
+            nanos: time(&launches)?,
             flops: launches.iter().map(|dispatch| kernel.flops(params(dispatch))).sum(),
         });
     }
@@ -67,20 +76,29 @@ pub fn profile(model: &Model, player: &mut dyn Player<Kernel>, sequences: &[Sequ
     Ok(Profile { nanos, kernels })
 }
 
-/// Nanoseconds of `launches`, by the adapter's clock where it has one, repeated until a run is long enough.
+/// Nanoseconds of `launches`, by the adapter's clock where it has one, repeated until a run is long enough. They are expected to take
+/// at most `expected_nanos`.
 #[allow(clippy::cast_precision_loss, reason = "nanoseconds of a run are far below 2^52")]
-fn time(player: &mut dyn Player<Kernel>, tape: &Tape, launches: &[&Dispatch<Kernel>]) -> Result<f64> {
-    let mut repeats = 1;
+fn time(
+    player: &mut dyn Player<Kernel>,
+    tape: &Tape,
+    launches: &[&Dispatch<Kernel>],
+    expected_nanos: u64,
+    max_submit_nanos: u64,
+) -> Result<f64> {
+    let (mut repeats, mut expected_nanos) = (1, expected_nanos);
     loop {
         let mut run = Tape::new();
         run.params.clone_from(&tape.params);
         for _ in 0..repeats {
             run.commands.extend(launches.iter().map(|&dispatch| Command::Dispatch(dispatch.clone())));
         }
-        let least = least_nanos(player, &run, RUNS)? as f64;
-        if least >= ENOUGH_NANOS || repeats >= REPEATS_MAX {
-            return Ok(least / repeats as f64);
+        run.cut(expected_nanos, max_submit_nanos);
+        let least = least_nanos(player, &run, RUNS)?;
+        if least as f64 >= ENOUGH_NANOS || repeats >= REPEATS_MAX {
+            return Ok(least as f64 / repeats as f64);
         }
-        repeats = (repeats * 2).min(REPEATS_MAX);
+        let more = (repeats * 2).min(REPEATS_MAX);
+        (repeats, expected_nanos) = (more, least.saturating_mul(2));
     }
 }

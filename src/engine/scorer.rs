@@ -34,7 +34,7 @@ impl Scorer {
     /// Another bound for one submit: steps whose rows took longer last time become several.
     #[must_use]
     pub fn with_max_submit_nanos(self, nanos: u64) -> Self {
-        Self { max_submit_nanos: nanos.max(1), ..self }
+        Self { max_submit_nanos: nanos, ..self }
     }
 
     /// Builds the kernels that the model uses. `chunk_tokens`: most tokens of one step (`--long-prefill-token-threshold`), `None`
@@ -113,8 +113,7 @@ impl Scorer {
         let answers = self.model.record(&mut self.tape, &[rows]);
         assert!(answers.len() == 1, "{} answers for one sequence", answers.len());
         let rows = tokens.len() as u64;
-        let pieces = (rows * self.row_nanos).div_ceil(self.max_submit_nanos).clamp(1, limits::SUBMITS_A_STEP_MAX);
-        self.tape.pieces = u32::try_from(pieces).expect("few");
+        self.tape.cut(rows * self.row_nanos, self.max_submit_nanos);
         let clock = Clock::start();
         let ticket = self.player.submit(&self.tape)?;
         let played = self.player.wait(ticket)?;

@@ -5,13 +5,15 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use twostroke::engine::executor::{Executor, ModelExecutor};
+use twostroke::engine::profile::profile;
 use twostroke::engine::tune::{Forgetful, Keeper, Level, Memory, Tuner};
 use twostroke::error::{Error, Result};
 use twostroke::gpu::Options;
 use twostroke::kernels::plan::{Activations, MatrixSizes, Plan};
 use twostroke::kernels::sample::Rules;
 use twostroke::kernels::{Kernel, KvType};
-use twostroke::model::{Extent, LoadOptions, Model, Sample, ServingRows, Want, toy};
+use twostroke::limits::SUBMITS_A_STEP_MAX;
+use twostroke::model::{Extent, LoadOptions, Model, Sample, SequenceRows, ServingRows, Want, toy};
 use twostroke::recording::{BufferId, Played, Player, Recording, Ticket};
 use twostroke::twin::Twin;
 
@@ -30,12 +32,14 @@ struct Liar<P> {
     /// Launches only what was prepared.
     strict: bool,
     prepared: Rc<RefCell<BTreeSet<Kernel>>>,
+    /// Pieces of each recording.
+    pieces: Rc<RefCell<Vec<u32>>>,
 }
 
 impl<P> Liar<P> {
     fn new(inner: P, lies_about: Meant) -> Self {
-        let prepared = Rc::default();
-        Self { inner, lies_about, refuses: |_| false, lying: BTreeSet::new(), strict: false, prepared }
+        let (lying, prepared, pieces) = Default::default();
+        Self { inner, lies_about, refuses: |_| false, lying, strict: false, prepared, pieces }
     }
 
     fn twist(&mut self, ticket: Ticket, mut played: Played) -> Played {
@@ -62,6 +66,7 @@ impl<P: Player<Kernel>> Player<Kernel> for Liar<P> {
             let label = dispatch.kernel.spec().label;
             assert!(self.prepared.borrow().contains(&dispatch.kernel), "{label} is launched and was not built");
         }
+        self.pieces.borrow_mut().push(recording.pieces);
         let ticket = self.inner.submit(recording)?;
         if recording.dispatches().any(|dispatch| (self.lies_about)(&dispatch.kernel.spec().label)) {
             self.lying.insert(ticket);
@@ -351,4 +356,21 @@ fn a_step_whose_kernels_are_all_wrong_is_an_error_before_anything_is_launched() 
     assert!(error.contains(" r2: all 2 variants"), "{error}");
     let ticket = executor.submit(&[row(1)]).unwrap();
     executor.wait(ticket).unwrap();
+}
+
+#[test]
+fn a_profile_is_played_in_submits_as_short_as_asked_for() {
+    let mut player = Liar::new(Twin::<Kernel>::new(), |_| false);
+    let model = load(&mut player, Plan::TWIN);
+    let sequence =
+        SequenceRows { slot: 0, position: 0, tokens: &[5, 6, 7], pages: &[0], prompt_tokens: 3, want: Want::Argmax };
+    let mut pieces = |max_submit_nanos: u64| {
+        player.pieces.borrow_mut().clear();
+        profile(&model, &mut player, &[sequence], max_submit_nanos).unwrap();
+        player.pieces.borrow().clone()
+    };
+    let most = u32::try_from(SUBMITS_A_STEP_MAX).unwrap();
+    assert!(pieces(1).iter().all(|&pieces| pieces == most), "nothing is done within a nanosecond");
+    let roomy = pieces(u64::MAX);
+    assert!(roomy.len() > 3 && roomy.iter().all(|&pieces| pieces == 1), "{roomy:?}");
 }
