@@ -22,6 +22,8 @@ pub(super) struct Opened {
     pub(super) name: String,
     /// API that reaches it.
     pub(super) backend: String,
+    /// The adapter itself, to be measured; `None` for the twin.
+    pub(super) adapter: Option<Adapter>,
     /// What is known of it with this driver and build lies under this; `None` for the twin.
     pub(super) key: Option<String>,
     /// Whether it lives in the system's memory, so that what is free there is what there is.
@@ -54,6 +56,7 @@ pub(super) fn open(options: &AdapterOptions) -> Result<Opened> {
         plan: player.plan(),
         name: capabilities.name.clone(),
         backend: capabilities.backend.to_owned(),
+        adapter: Some(adapter.clone()),
         host_memory,
         key: Some(tune_file::key(&[
             &capabilities.name,
@@ -76,15 +79,13 @@ pub(super) fn open_for(options: &ModelOptions) -> Result<Opened> {
     Ok(Opened { plan: Plan { activations: options.activations, ..opened.plan }, ..opened })
 }
 
-/// Measures what the adapter that is meant can do; `None` for the twin.
+/// Measures what an opened adapter can do on the tier it was opened with; `None` for the twin.
 ///
 /// # Errors
-/// As [`open`].
-pub(super) fn measure(options: &AdapterOptions) -> Result<Option<Measured>> {
-    let DeviceChoice::Adapter(wanted) = &options.device else { return Ok(None) };
+/// The driver's.
+pub(super) fn measure(adapter: Option<&Adapter>, options: &AdapterOptions) -> Result<Option<Measured>> {
+    let Some(adapter) = adapter else { return Ok(None) };
     let _spinner = Progress::spinner("measuring the adapter");
-    let listing = adapters::list_now();
-    let (adapter, _) = listing.choose(wanted.as_deref())?;
     measured(adapter, options.tier.map_or(TierChoice::Auto, TierChoice::Only)).map(Some)
 }
 
@@ -104,6 +105,7 @@ fn open_twin(tier: Option<Tier>) -> Opened {
         plan: if tier == Some(Tier::Matrix) { Plan::TWIN_MATRIX } else { Plan::TWIN },
         name: twin::NAME.to_owned(),
         backend: "CPU".to_owned(),
+        adapter: None,
         host_memory: true,
         key: None,
     }

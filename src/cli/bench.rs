@@ -51,7 +51,8 @@ pub(super) fn bench(args: &BenchArgs) -> Result<()> {
     let mut table = bench_output::Table::new(options.output);
     table.begin(&mut out)?;
     let mut random = Random::new(options.model.seed.unwrap_or(0));
-    let limits = if options.tests.is_empty() { None } else { adapter::measure(&options.model.adapter)? };
+    let device = serving.device.as_ref().filter(|_| !options.tests.is_empty());
+    let limits = adapter::measure(device, &options.model.adapter)?;
     if let Some(limits) = &limits {
         say(&format!("measured: {}", figures::measured(limits)));
     }

@@ -34,11 +34,11 @@ struct Row {
 
 /// Profiles each test and prints the rows.
 pub(super) fn run(files: &ModelFiles, options: &BenchOptions, context: u32) -> Result<()> {
-    let limits = adapter::measure(&options.model.adapter)?;
+    let Opened { mut player, plan, name, adapter: device, host_memory, key, .. } = adapter::open_for(&options.model)?;
+    let limits = adapter::measure(device.as_ref(), &options.model.adapter)?;
     if let Some(limits) = &limits {
         say(&format!("measured: {}", figures::measured(limits)));
     }
-    let Opened { mut player, plan, name, host_memory, key, .. } = adapter::open_for(&options.model)?;
     let chunk = options.model.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.model.step_tokens);
     let slots = options.tests.iter().map(|test| test.n_parallel).max().unwrap_or(1);
     let wanted = LoadOptions {

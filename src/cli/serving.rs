@@ -11,6 +11,7 @@ use crate::engine::serving::{Engine, EngineConfig};
 use crate::engine::{chunk_tokens_default, fit};
 use crate::error::Result;
 use crate::format::model_files::ModelFiles;
+use crate::gpu::Adapter;
 use crate::kernels::plan::Plan;
 use crate::kernels::{KvType, Tier};
 use crate::limits;
@@ -29,6 +30,8 @@ pub(super) struct Serving {
     pub(super) adapter: String,
     /// Name of the API that reaches it.
     pub(super) backend: String,
+    /// The adapter itself; `None` for the twin.
+    pub(super) device: Option<Adapter>,
     /// Tier of the shaders.
     pub(super) tier: Tier,
     /// Architecture, size and format, as llama-bench prints them.
@@ -86,7 +89,7 @@ pub(super) fn open_by(
     clock: Clock,
 ) -> Result<(Serving, Event)> {
     let made = make(files, options, batch, context_tokens)?;
-    let Made { executor, plan, adapter, backend, chunk_tokens } = made;
+    let Made { executor, plan, adapter, backend, device, chunk_tokens } = made;
     let model = executor.model();
     let sched = sched::Config {
         pages: model.pages(),
@@ -131,6 +134,7 @@ pub(super) fn open_by(
         model: files.name.clone(),
         adapter,
         backend,
+        device,
         tier: plan.tier,
         type_name,
         file_bytes,
@@ -153,6 +157,7 @@ pub(super) struct Made {
     plan: Plan,
     adapter: String,
     backend: String,
+    device: Option<Adapter>,
     chunk_tokens: u32,
 }
 
@@ -166,7 +171,7 @@ pub(super) fn make(
     batch: &BatchOptions,
     context_tokens: Option<u32>,
 ) -> Result<Made> {
-    let Opened { mut player, plan, name, backend, host_memory, key } = adapter::open_for(options)?;
+    let Opened { mut player, plan, name, backend, adapter: device, host_memory, key } = adapter::open_for(options)?;
     let chunk = options.chunk_tokens.unwrap_or(chunk_tokens_default(plan)).min(options.step_tokens);
     let alone = batch.slots == 1;
     let wanted = LoadOptions {
@@ -186,7 +191,7 @@ pub(super) fn make(
         None => ModelExecutor::new(model, player)?,
     };
     let executor = executor.with_max_submit_nanos(options.max_submit_nanos);
-    Ok(Made { executor, plan, adapter: name, backend, chunk_tokens: chunk })
+    Ok(Made { executor, plan, adapter: name, backend, device, chunk_tokens: chunk })
 }
 
 /// What tells this model's K and V from another's, in one process.
