@@ -59,7 +59,9 @@ impl TuneFile {
             .unwrap_or_default();
         let suspects = suspects(&path.with_extension("compiling"));
         if let [label] = &suspects[..] {
-            tracing::warn!("an earlier process died while it compiled {label}; another variant takes over");
+            tracing::warn!(
+                "an earlier process died while it compiled {label}; where it has another variant, that takes over"
+            );
             memory.bad.insert(label.clone());
         }
         (Self { path: Some(path), marker: None, one_by_one: suspects.len() > 1 }, memory)

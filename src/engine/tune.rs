@@ -269,6 +269,10 @@ impl Tuner {
             tracing::debug!("{} was wrong before on this driver", kernel.spec().label);
             return Ok(Some(kernel));
         }
+        for kernel in kernels.iter().filter(|kernel| self.memory.bad.contains(&kernel.spec().label)) {
+            let label = kernel.spec().label;
+            tracing::warn!("{label} has no other variant: it is compiled again, though an earlier process died of it");
+        }
         let clock = Clock::start();
         if let Some(refused) = self.compile(player, kernels)? {
             return Ok(Some(refused));
@@ -283,9 +287,11 @@ impl Tuner {
         }
         let [compile_ms, check_ms] = [compiled_nanos, clock.nanos() - compiled_nanos].map(millis_from_nanos);
         tracing::debug!(kernels = kernels.len(), compile_ms, check_ms, "built");
-        let before = self.memory.good.len();
-        self.memory.good.extend(kernels.iter().map(|kernel| kernel.spec().label));
-        if self.memory.good.len() > before {
+        let mut is_news = false;
+        for label in kernels.iter().map(|kernel| kernel.spec().label) {
+            is_news |= self.memory.bad.remove(&label) | self.memory.good.insert(label);
+        }
+        if is_news {
             self.is_unkept = true;
             self.keeper.compiled(&self.memory);
         }

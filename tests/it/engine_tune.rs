@@ -374,3 +374,15 @@ fn a_profile_is_played_in_submits_as_short_as_asked_for() {
     let roomy = pieces(u64::MAX);
     assert!(roomy.len() > 3 && roomy.iter().all(|&pieces| pieces == 1), "{roomy:?}");
 }
+
+#[test]
+fn a_kernel_that_killed_a_process_and_has_no_other_variant_is_tried_again() {
+    let mut player = Twin::<Kernel>::new();
+    let mut model = load(&mut player, Plan::TWIN);
+    let kernels = model.kernels(Extent::All);
+    let lonely = kernels.iter().find(|kernel| kernel.class().is_none()).expect("one").spec().label;
+    let mut memory = Memory::default();
+    memory.bad.insert(lonely.clone());
+    settle(&mut model, &mut player, Level::Off, &mut memory).unwrap();
+    assert!(memory.bad.is_empty() && memory.good.contains(&lonely), "{memory:?}");
+}
