@@ -170,7 +170,7 @@ fn row<'a>(serving: &'a Serving, test: BenchTest, samples_ns: Vec<u64>, limits: 
         avg_ns,
         avg_ts: mean(&samples_ts),
         stddev_ts: standard_deviation(&samples_ts),
-        pct_bandwidth: limits.map(|limits| share(bytes, limits.bandwidth_bytes_per_s)),
+        pct_bandwidth: limits.map(|limits| share(bytes, limits.read_bytes_per_s)),
         pct_flops: limits.map(|limits| share(flops, limits.f32_flops)),
         samples_ns,
         samples_ts,

@@ -22,7 +22,7 @@ pub(super) struct BenchRow<'a> {
     pub(super) avg_ns: u64,
     pub(super) avg_ts: f64,
     pub(super) stddev_ts: f64,
-    /// Bytes that had to be read, against the bandwidth measured in the same run; none on the twin.
+    /// Bytes that had to be read, against the read bandwidth measured in the same run; none on the twin.
     pub(super) pct_bandwidth: Option<f64>,
     /// Operations that had to be done, against the FMA rate measured in the same run; none on the twin.
     pub(super) pct_flops: Option<f64>,
@@ -125,7 +125,7 @@ pub(super) fn roofline(test: BenchTest, row: &BenchRow<'_>) -> Option<String> {
     let (flops, bandwidth) = (row.pct_flops?, row.pct_bandwidth?);
     let bound = if flops >= bandwidth { "arithmetic" } else { "bandwidth" };
     Some(format!(
-        "{}: {flops:.1} % of the f32 rate, {bandwidth:.1} % of the copy bandwidth; bound by {bound}",
+        "{}: {flops:.1} % of the f32 rate, {bandwidth:.1} % of the read bandwidth; bound by {bound}",
         test_name(test)
     ))
 }

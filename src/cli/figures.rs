@@ -41,8 +41,9 @@ pub(super) fn per_second(value: f64, of: &str) -> String {
 pub(super) fn measured(limits: &Measured) -> String {
     let half = limits.f16_flops.map_or_else(String::new, |rate| format!(", f16 {}", per_second(rate, "FLOP")));
     format!(
-        "copy {}, f32 {}{half}, dots of bytes {}, a launch {:.1} us, a submit {:.0} us",
+        "copy {}, read {}, f32 {}{half}, dots of bytes {}, a launch {:.1} us, a submit {:.0} us",
         per_second(limits.bandwidth_bytes_per_s, "B"),
+        per_second(limits.read_bytes_per_s, "B"),
         per_second(limits.f32_flops, "FLOP"),
         per_second(limits.int8_ops, "OP"),
         limits.launch_nanos / 1e3,

@@ -1,4 +1,4 @@
-//! What an adapter can do at most, measured on it: copy bandwidth, arithmetic rates, what a launch and a submit cost.
+//! What an adapter can do at most, measured on it: bandwidth of copies and of reads, arithmetic rates, what a launch and a submit cost.
 
 use crate::error::Result;
 use crate::kernels::probe::{self, DOT_OPS, FMA_OPS, INVOCATIONS, Probe};
@@ -9,6 +9,8 @@ use crate::recording::{BufferId, Player, Recording, least_nanos, least_wall_nano
 pub struct Measured {
     /// Bytes read and written in a second of copying a buffer that no cache holds.
     pub bandwidth_bytes_per_s: f64,
+    /// Bytes read in a second of summing up a buffer that no cache holds: as decode does, which reads weights and hardly writes.
+    pub read_bytes_per_s: f64,
     /// Single-precision multiplications and additions in a second, half as many `fma`s.
     pub f32_flops: f64,
     /// Of halves, where shaders have them.
@@ -64,6 +66,11 @@ fn all(player: &mut dyn Player<Probe>, from: BufferId, out: BufferId, bytes: u64
         })
     };
     let (copies, nanos) = until_enough(|times| copy(player, times), 64)?;
+    let read = |player: &mut dyn Player<Probe>, times: u32| {
+        best(player, out, |tape| (0..times).for_each(|_| probe::record_read(tape, from, out, vectors, WORKGROUPS)))
+    };
+    let (reads, read_nanos) = until_enough(|times| read(player, times), 64)?;
+    let read_bytes_per_s = 1e9 * bytes as f64 * f64::from(reads) / read_nanos as f64;
     let bandwidth_bytes_per_s = 2e9 * bytes as f64 * f64::from(copies) / nanos as f64;
     let mut rate = |probe: Probe, ops: u64| -> Result<f64> {
         let run = |steps: u32| best(player, out, |tape| probe::record_math(tape, probe, from, out, steps, WORKGROUPS));
@@ -85,6 +92,7 @@ fn all(player: &mut dyn Player<Probe>, from: BufferId, out: BufferId, bytes: u64
     let many = launches(player, 1 + LAUNCHES)?;
     Ok(Measured {
         bandwidth_bytes_per_s,
+        read_bytes_per_s,
         f32_flops,
         f16_flops,
         int8_ops,

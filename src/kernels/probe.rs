@@ -9,6 +9,8 @@ use crate::recording::{BufferId, Recording};
 pub enum Probe {
     /// Bytes moved from one buffer to another.
     Copy,
+    /// Bytes read, and a word a lane written.
+    Read,
     /// Single-precision `fma`.
     F32,
     /// Half-precision `fma`; needs the feature.
@@ -18,7 +20,7 @@ pub enum Probe {
 }
 
 params_struct! {
-    /// As in `shaders/probe_copy.wgsl` and `shaders/probe_math.wgsl`.
+    /// As in `shaders/probe_copy.wgsl`, `shaders/probe_read.wgsl` and `shaders/probe_math.wgsl`.
     struct Params {
         count: u32,
         grid_x: u32,
@@ -36,14 +38,17 @@ pub const DOT_OPS: u64 = 96 * ROUNDS as u64;
 const CHAINS: usize = 12;
 /// Rounds of a step, unrolled in the shader.
 const ROUNDS: u32 = 16;
+/// Loads of a turn of [`Probe::Read`].
+const UNROLL: u32 = 4;
 
 impl Probe {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Copy, Self::F32, Self::F16, Self::Dot];
+    pub const ALL: [Self; 5] = [Self::Copy, Self::Read, Self::F32, Self::F16, Self::Dot];
 
     const fn kind(self) -> &'static str {
         match self {
             Self::Copy => "copy",
+            Self::Read => "read",
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::Dot => "dot",
@@ -57,6 +62,12 @@ pub fn record_copy(tape: &mut Recording<Probe>, from: BufferId, out: BufferId, v
     tape.dispatch(Probe::Copy, &[from, out], &params, [workgroups, 1, 1]);
 }
 
+/// Records a sum of `vectors` vec4s by `workgroups`; `out` holds a word a lane.
+pub fn record_read(tape: &mut Recording<Probe>, from: BufferId, out: BufferId, vectors: u32, workgroups: u32) {
+    let params = Params { count: vectors, grid_x: workgroups, steps: 0, pad0: 0 };
+    tape.dispatch(Probe::Read, &[from, out], &params, [workgroups, 1, 1]);
+}
+
 /// Records `steps` steps of arithmetic in each lane of `workgroups`; `from` holds two vec4s, `out` a word a lane.
 pub fn record_math(
     tape: &mut Recording<Probe>,
@@ -66,7 +77,7 @@ pub fn record_math(
     steps: u32,
     workgroups: u32,
 ) {
-    assert_ne!(probe, Probe::Copy, "a copy has no steps");
+    assert!(!matches!(probe, Probe::Copy | Probe::Read), "{probe:?} has no steps");
     let params = Params { count: 0, grid_x: workgroups, steps, pad0: 0 };
     tape.dispatch(probe, &[from, out], &params, [workgroups, 1, 1]);
 }
@@ -75,8 +86,12 @@ impl Program for Probe {
     fn spec(self) -> Spec {
         Spec {
             label: format!("probe_{}", self.kind()),
-            shader: if self == Self::Copy { "probe_copy" } else { "probe_math" },
-            constants: minijinja::context! { kind => self.kind(), rounds => ROUNDS },
+            shader: match self {
+                Self::Copy => "probe_copy",
+                Self::Read => "probe_read",
+                Self::F32 | Self::F16 | Self::Dot => "probe_math",
+            },
+            constants: minijinja::context! { kind => self.kind(), rounds => ROUNDS, unroll => UNROLL },
             bindings: &[Access::Read, Access::Write],
             params_bytes: Params::BYTES,
             params_fields: Params::FIELDS,
@@ -104,6 +119,7 @@ impl Program for Probe {
             let lane = u32::try_from(at).expect("a word a lane") % INVOCATIONS;
             *out = match self {
                 Self::Dot => dots(from, lane, p.steps * ROUNDS),
+                Self::Read => sum(&from[..4 * p.count as usize], at, (grid[0] * INVOCATIONS) as usize),
                 _ => fmas(floats(from), lane, p.steps * ROUNDS, self == Self::F16),
             };
         }
@@ -122,6 +138,11 @@ fn fmas(from: &[f32], lane: u32, steps: u32, half: bool) -> u32 {
     }
     let sum: [f32; 4] = std::array::from_fn(|c| round(round(x[c] + x[4 + c]) + x[8 + c]));
     round(round(round(sum[0] + sum[1]) + sum[2]) + sum[3]).to_bits()
+}
+
+/// Words of every `stride`-th vec4 from `at` on. Sums of integers have one value in any order.
+fn sum(from: &[u32], at: usize, stride: usize) -> u32 {
+    from.chunks_exact(4).skip(at).step_by(stride).flatten().fold(0, |sum, word| sum.wrapping_add(*word))
 }
 
 fn dots(from: &[u32], lane: u32, steps: u32) -> u32 {

@@ -21,6 +21,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("matmul_matrix", include_str!("../../shaders/matmul_matrix.wgsl")),
     ("probe_copy", include_str!("../../shaders/probe_copy.wgsl")),
     ("probe_math", include_str!("../../shaders/probe_math.wgsl")),
+    ("probe_read", include_str!("../../shaders/probe_read.wgsl")),
     ("quant_act", include_str!("../../shaders/quant_act.wgsl")),
     ("rms_norm", include_str!("../../shaders/rms_norm.wgsl")),
     ("rope_kv", include_str!("../../shaders/rope_kv.wgsl")),

@@ -25,6 +25,7 @@ fn played(player: &mut dyn Player<Probe>, probe: Probe) -> Vec<u32> {
     let mut tape = Recording::new();
     match probe {
         Probe::Copy => probe::record_copy(&mut tape, from, out, 999, 3),
+        Probe::Read => probe::record_read(&mut tape, from, out, 999, 3),
         _ => probe::record_math(&mut tape, probe, from, out, 7, 3),
     }
     tape.read(out, 0, 16_000);
@@ -56,8 +57,12 @@ fn what_is_measured_is_positive_and_finite() {
         let mut player = open(Options::default());
         let halves = has_halves(&player);
         let limits = measure(&mut player, halves).unwrap();
-        let all = [limits.bandwidth_bytes_per_s, limits.f32_flops, limits.int8_ops, limits.submit_nanos];
+        let bandwidths = [limits.bandwidth_bytes_per_s, limits.read_bytes_per_s];
+        let all = [bandwidths, [limits.f32_flops, limits.int8_ops]].concat();
         assert!(all.iter().chain(&limits.f16_flops).all(|x| x.is_finite() && *x > 0.0), "{label}: {limits:?}");
-        assert!(limits.launch_nanos >= 0.0 && limits.f16_flops.is_some() == halves, "{label}: {limits:?}");
+        assert!(
+            limits.launch_nanos >= 0.0 && limits.submit_nanos > 0.0 && limits.f16_flops.is_some() == halves,
+            "{label}: {limits:?}"
+        );
     });
 }
