@@ -225,7 +225,7 @@ fn min_tokens_keeps_an_answer_from_ending() {
         let reply = server.post("/v1/completions", &body(min)).expect(200).json();
         reply["choices"][0]["token_ids"].as_array().expect("ids").clone()
     };
-    assert_eq!(tokens(0), [ids.clone()]);
+    assert_eq!(tokens(0), std::slice::from_ref(&ids));
     let kept = tokens(5);
     assert!(kept.len() == 6 && kept[5] == ids && !kept[..5].contains(&ids), "{kept:?}");
 }
