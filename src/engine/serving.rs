@@ -161,6 +161,7 @@ impl Engine {
             return Err(Error::Request(message));
         }
         let rules = request.sampling.rules(vocab)?;
+        let unending = live::unending(&rules, &request.stop_ids, request.min_tokens)?;
         let id = self.next_id;
         let prompt_tokens = u32::try_from(request.prompt.len()).unwrap_or(u32::MAX);
         let room = self.config.sched.context_tokens.saturating_sub(prompt_tokens);
@@ -176,7 +177,6 @@ impl Engine {
             .map_err(refused)?;
         self.next_id += 1;
         self.tell(&Event::Arrive { t, id, prompt_tokens, max_tokens, priority });
-        let unending = live::unending(&rules, &request.stop_ids, request.min_tokens)?;
         let live = Live {
             rules,
             unending,

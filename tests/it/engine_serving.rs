@@ -23,7 +23,7 @@ use crate::pairwise::Random;
 
 /// One way to run the same requests.
 #[derive(Debug, Clone)]
-struct Way {
+pub(crate) struct Way {
     name: &'static str,
     slots: u32,
     chunk: Option<u32>,
@@ -36,7 +36,7 @@ struct Way {
 }
 
 impl Way {
-    fn crowd(name: &'static str) -> Self {
+    pub(crate) fn crowd(name: &'static str) -> Self {
         Self {
             name,
             slots: 16,
@@ -72,7 +72,7 @@ fn ways() -> Vec<Way> {
 }
 
 /// Eight requests of 1 to 120 tokens: greedy, sampled, penalised; two share a prefix.
-fn requests(vocab: u32, count: usize) -> Vec<Request> {
+pub(crate) fn requests(vocab: u32, count: usize) -> Vec<Request> {
     let mut random = Random::new(17);
     let mut ids = |n: usize| -> Vec<u32> { (0..n).map(|_| random.below(u64::from(vocab) as usize) as u32).collect() };
     let shared = ids(40);
@@ -95,7 +95,18 @@ fn requests(vocab: u32, count: usize) -> Vec<Request> {
         .collect()
 }
 
-fn engine(files: &ModelFiles, mut player: Box<dyn Player<Kernel>>, plan: Plan, way: &Way) -> Engine {
+fn engine(files: &ModelFiles, player: Box<dyn Player<Kernel>>, plan: Plan, way: &Way) -> Engine {
+    let (config, executor) = parts(files, player, plan, way);
+    Engine::new(config, Box::new(executor))
+}
+
+/// What an engine is made of.
+pub(crate) fn parts(
+    files: &ModelFiles,
+    mut player: Box<dyn Player<Kernel>>,
+    plan: Plan,
+    way: &Way,
+) -> (EngineConfig, ModelExecutor) {
     let options = LoadOptions {
         context_tokens: Some(160),
         step_rows: 256,
@@ -123,7 +134,7 @@ fn engine(files: &ModelFiles, mut player: Box<dyn Player<Kernel>>, plan: Plan, w
     let mut config = EngineConfig::new(sched, model.vocab(), [7; 32]);
     config.steps_ahead = way.steps_ahead;
     config.prior = fit::prior(64);
-    Engine::new(config, Box::new(ModelExecutor::new(model, player).expect("kernels compile")))
+    (config, ModelExecutor::new(model, player).expect("kernels compile"))
 }
 
 /// An id, its logprob's bits, and the top ones'.
@@ -177,13 +188,13 @@ fn play(files: &ModelFiles, player: Box<dyn Player<Kernel>>, plan: Plan, way: &W
     (answers, engine.scheduler().counters().preemptions)
 }
 
-fn engine_vocab(files: &ModelFiles) -> u32 {
+pub(crate) fn engine_vocab(files: &ModelFiles) -> u32 {
     let options = LoadOptions { context_tokens: Some(160), sampled_rows: 1, ..LoadOptions::default() };
     let mut twin = Twin::new();
     Model::load(files, &mut twin, Plan::TWIN, &options, &mut |_, _| Ok(())).expect("a good model").vocab()
 }
 
-fn tiny(name: &str) -> ModelFiles {
+pub(crate) fn tiny(name: &str) -> ModelFiles {
     ModelFiles::open(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tiny").join(name)).expect("a checkpoint")
 }
 
@@ -410,4 +421,16 @@ fn f41_a_temperature_next_to_nothing_is_greedy() {
     assert_eq!(answers[0][0].tokens, answers[1][0].tokens);
     let finite = |token: &(u32, Option<u32>, Vec<(u32, u32)>)| f32::from_bits(token.1.expect("asked for")).is_finite();
     assert!(answers[0][0].tokens.iter().all(finite));
+}
+
+#[test]
+fn more_end_tokens_than_min_tokens_can_keep_away_are_refused_and_change_nothing() {
+    let files = tiny("llama-tied");
+    let mut engine = engine(&files, Box::new(Twin::new()), Plan::TWIN, &Way::crowd("refused"));
+    let stop_ids = (0..=limits::LOGIT_BIAS_MAX).collect();
+    let request = Request { prompt: vec![1, 2], max_tokens: Some(3), ..Request::default() };
+    let error = engine.submit(Request { stop_ids, min_tokens: 1, ..request.clone() }).expect_err("too many");
+    assert!(error.to_string().starts_with("min_tokens: expected"), "{error}");
+    assert!(engine.idle() && engine.scheduler().counters().waiting == 0);
+    assert_eq!(run(&mut engine, vec![request])[0].tokens.len(), 3);
 }

@@ -7,8 +7,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sha2::{Digest, Sha256};
-
 use super::super::interrupt;
 use super::lines::Lines;
 use super::rows::Rows;
@@ -18,7 +16,7 @@ use crate::engine::serving::Engine;
 use crate::error::{Error, Result};
 use crate::limits::{BATCH_LINES_A_STEP, BATCH_LINES_OPEN_MAX};
 use crate::server::openai::batch::{Line, Row};
-use crate::server::openai::{Answering, ApiError, Body, Head, Host, Job};
+use crate::server::openai::{Answering, ApiError, Body, Head, Host, Job, drawn_seed};
 
 /// Where names and seeds come from.
 #[derive(Debug, Clone, Copy)]
@@ -143,7 +141,7 @@ impl<'a> Pass<'a> {
     fn take_line(&mut self, line: Line) {
         let Line { custom_id, asked } = line;
         let number = self.first + self.open.len() as u64;
-        let seed = drawn_seed(self.naming.seed, custom_id.as_deref().unwrap_or(""));
+        let seed = drawn_seed(self.naming.seed, custom_id.as_deref().unwrap_or("").as_bytes());
         let job = asked.and_then(|asked| Job::read(asked.endpoint, &asked.body, &self.host, seed));
         match job {
             Ok(job) => {
@@ -288,26 +286,5 @@ impl<'a> Pass<'a> {
 
     fn name(&self, number: u64) -> String {
         format!("{:x}-{number}", self.naming.run)
-    }
-}
-
-/// A seed of 53 bits, so that every JSON reader keeps it.
-fn drawn_seed(base: u64, custom_id: &str) -> u64 {
-    let hash = Sha256::new_with_prefix(base.to_le_bytes()).chain_update(custom_id).finalize();
-    let mut first = [0; 8];
-    first.copy_from_slice(&hash[..8]);
-    u64::from_le_bytes(first) >> 11
-}
-
-#[cfg(test)]
-mod tests {
-    use super::drawn_seed;
-
-    #[test]
-    fn drawn_seeds_differ_by_request_and_by_run_and_survive_json() {
-        assert_ne!(drawn_seed(1, "a"), drawn_seed(1, "b"));
-        assert_ne!(drawn_seed(1, "a"), drawn_seed(2, "a"));
-        assert_eq!(drawn_seed(1, "a"), drawn_seed(1, "a"));
-        assert!(drawn_seed(7, "x") < 1 << 53);
     }
 }

@@ -8,10 +8,9 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Extension, Request, State};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use sha2::{Digest, Sha256};
 
 use super::super::driver::{Answers, Failure, Said, What};
-use super::super::openai::{Answering, ApiError, Endpoint, Head, Job, PING, Stream};
+use super::super::openai::{Answering, ApiError, Endpoint, Head, Job, PING, Stream, drawn_seed};
 use super::guard::{Client, Place, Working};
 use super::{Loaded, Server, Shared, reply};
 use crate::clock::unix_seconds;
@@ -73,7 +72,7 @@ async fn answer(
             let asked = loaded.engine.ask(requests).await;
             Some(asked.map_err(|error| match error {
                 crate::error::Error::Cancelled => ApiError::from(Failure::ShuttingDown),
-                error => ApiError::from_error(&error, "messages"),
+                error => ApiError::from_error(&error, endpoint.prompt_field()),
             })?)
         }
     };
@@ -92,7 +91,7 @@ fn read(
     let loaded = server.answers()?;
     let body = reply::parsed(body)?;
     let model = loaded.named(&body)?.to_owned();
-    let job = Job::read(endpoint, &body, &loaded.host(&model), drawn_seed(server.seed, number))?;
+    let job = Job::read(endpoint, &body, &loaded.host(&model), drawn_seed(server.seed, &number.to_le_bytes()))?;
     if job.params.priority != 0 && !client.may_prioritise {
         let message = "priority: this key may not choose one";
         return Err(reply::error(403, "permission_error", Some("priority"), message));
@@ -114,12 +113,6 @@ fn read(
     });
     let requests = requests.collect();
     Ok((job, model, requests))
-}
-
-/// A seed of 53 bits, so that every JSON reader keeps it.
-fn drawn_seed(base: u64, number: u64) -> u64 {
-    let hash = Sha256::new_with_prefix(base.to_le_bytes()).chain_update(number.to_le_bytes()).finalize();
-    u64::from_le_bytes(hash[..8].try_into().expect("8 bytes")) >> 11
 }
 
 impl Server {

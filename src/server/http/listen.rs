@@ -19,6 +19,8 @@ use crate::server::driver::Failure;
 
 /// Headers of one request.
 const HEADERS_MAX: usize = 100;
+/// Pause after a connection that could not be taken.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long streams may take to tell their clients that the server goes down.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -77,7 +79,7 @@ pub async fn serve(listener: TcpListener, server: Shared, lifetime: Lifetime, st
             Err(error) => {
                 // Out of file descriptors, or a client that left at once: others go on.
                 tracing::warn!(%error, "a connection was not taken");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -96,13 +98,18 @@ pub async fn serve(listener: TcpListener, server: Shared, lifetime: Lifetime, st
     loop {
         tokio::select! {
             () = &mut told => break,
-            accepted = listener.accept() => {
-                if let Ok((socket, _)) = accepted {
+            accepted = listener.accept() => match (accepted, places.clone().try_acquire_owned()) {
+                // It is told so, once.
+                (Ok((socket, _)), Ok(place)) => {
                     let service = TowerToHyperService::new(routes.clone());
-                    // It is told so, once.
-                    connections.spawn(connection(socket, service, None));
+                    connections.spawn(async move {
+                        connection(socket, service, None).await;
+                        drop(place);
+                    });
                 }
-            }
+                (Ok(_), Err(_)) => {}
+                (Err(_), _) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            },
             joined = connections.join_next() => if joined.is_none() { return },
         }
     }

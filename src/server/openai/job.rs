@@ -1,6 +1,7 @@
 //! One body, understood: prompts as ids, parameters in their ranges.
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
 use super::fields::Fields;
@@ -31,6 +32,15 @@ impl Endpoint {
         match self {
             Self::Chat => "/v1/chat/completions",
             Self::Completions => "/v1/completions",
+        }
+    }
+
+    /// The field of its bodies that holds what is to be answered.
+    #[must_use]
+    pub const fn prompt_field(self) -> &'static str {
+        match self {
+            Self::Chat => "messages",
+            Self::Completions => "prompt",
         }
     }
 
@@ -132,5 +142,27 @@ impl Job {
             choice: u32::try_from(choice).unwrap_or(u32::MAX) % params.n,
             ..Request::default()
         }
+    }
+}
+
+/// The seed of a request that names none, drawn from `base` by what tells it from others: 53 bits, so that every JSON reader keeps it.
+#[must_use]
+pub fn drawn_seed(base: u64, name: &[u8]) -> u64 {
+    let hash = Sha256::new_with_prefix(base.to_le_bytes()).chain_update(name).finalize();
+    let mut first = [0; 8];
+    first.copy_from_slice(&hash[..8]);
+    u64::from_le_bytes(first) >> 11
+}
+
+#[cfg(test)]
+mod tests {
+    use super::drawn_seed;
+
+    #[test]
+    fn drawn_seeds_differ_by_request_and_by_run_and_survive_json() {
+        assert_ne!(drawn_seed(1, b"a"), drawn_seed(1, b"b"));
+        assert_ne!(drawn_seed(1, b"a"), drawn_seed(2, b"a"));
+        assert_eq!(drawn_seed(1, b"a"), drawn_seed(1, b"a"));
+        assert!(drawn_seed(7, b"x") < 1 << 53);
     }
 }

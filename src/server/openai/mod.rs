@@ -23,7 +23,7 @@ mod usage;
 
 pub use answering::{Answering, Pushed};
 pub use error::{ApiError, ErrorBody};
-pub use job::{Endpoint, Host, Job};
+pub use job::{Endpoint, Host, Job, drawn_seed};
 pub use params::Params;
 pub use prompt::{prompt_ids, prompt_text};
 pub use response::{Body, Head};

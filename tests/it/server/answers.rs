@@ -92,14 +92,27 @@ fn f04_characters_of_several_tokens_arrive_whole() {
     let ids = server.post("/tokenize", &json!({"prompt": "\u{1f980}"})).expect(200).json();
     let ids: Vec<u64> = ids["tokens"].as_array().expect("ids").iter().map(|id| id.as_u64().expect("an id")).collect();
     assert!(ids.len() > 1, "one character, several tokens: {ids:?}");
-    // Each of the character's tokens in turn is the only one left to choose.
-    let body = |stream: bool| {
-        text(json!({"stream": stream, "max_tokens": 12, "temperature": 1.0, "seed": 3,
-            "logit_bias": ids.iter().map(|id| (id.to_string(), json!(100))).collect::<serde_json::Map<_, _>>()}))
+    // Only the character's tokens are left to choose, in any order: in some of the draws it stands whole.
+    let ask = |seed: u64, stream: bool| {
+        let bias: serde_json::Map<_, _> = ids.iter().map(|id| (id.to_string(), json!(100))).collect();
+        text(json!({"stream": stream, "max_tokens": 16, "n": 8, "temperature": 2.0, "seed": seed, "logit_bias": bias}))
     };
-    let reply = server.post("/v1/completions", &body(true)).expect(200);
-    let plain = server.post("/v1/completions", &body(false)).expect(200).json();
-    assert_eq!(plain["choices"][0]["text"], joined(&reply.events(), 0));
+    let is_whole = |seed: &u64| {
+        let plain = server.post("/v1/completions", &ask(*seed, false)).expect(200).json();
+        plain["choices"]
+            .as_array()
+            .expect("choices")
+            .iter()
+            .any(|c| c["text"].as_str().is_some_and(|t| t.contains('\u{1f980}')))
+    };
+    let seed = (0..12).find(is_whole).expect("its tokens come in order in one of 96 answers");
+    let plain = server.post("/v1/completions", &ask(seed, false)).expect(200).json();
+    let events = server.post("/v1/completions", &ask(seed, true)).expect(200).events();
+    for index in 0..8 {
+        assert_eq!(plain["choices"][index]["text"], joined(&events, index), "choice {index}");
+    }
+    let in_one = |event: &Value| event["choices"][0]["text"].as_str().is_some_and(|text| text.contains('\u{1f980}'));
+    assert!(events.iter().any(in_one), "the character is whole in one event");
     let prompt = "\u{1f980}\u{1f980}\u{4f60}\u{597d}";
     let echo = text(json!({"prompt": prompt, "echo": true, "stream": true}));
     let reply = server.post("/v1/completions", &echo).expect(200);
@@ -157,15 +170,20 @@ fn f09_usage_is_the_same_streamed_and_not_for_any_n() {
 /// F51: no event for a part of a prompt; the first is the first token.
 #[test]
 fn f51_a_prompt_in_chunks_yields_one_event_with_text() {
-    let prompt: Vec<u32> = (0..300).map(|i| 100 + i % 50).collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("t.jsonl").display().to_string();
+    let chunk = ["--model", "toy", "--device", "twin", "--long-prefill-token-threshold", "64", "--trace", &trace];
+    let server = super::process::Server::start(&chunk);
+    let prompt: Vec<u32> = (0..700).map(|i| 100 + i % 50).collect();
     let body =
         text(json!({"prompt": prompt, "max_tokens": 1, "stream": true, "stream_options": {"include_usage": true}}));
-    let events = shared().post("/v1/completions", &body).expect(200).events();
-    let with_text =
-        events.iter().filter(|event| event["choices"][0]["text"].as_str().is_some_and(|text| !text.is_empty()));
-    assert!(with_text.count() <= 1);
+    let events = server.post("/v1/completions", &body).expect(200).events();
+    let with_text = |event: &&Value| event["choices"][0]["text"].as_str().is_some_and(|text| !text.is_empty());
+    assert_eq!(events.iter().filter(with_text).count(), 1, "{events:?}");
     let usage = &events.last().expect("usage")["usage"];
-    assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&300.into(), &1.into()));
+    assert_eq!((&usage["prompt_tokens"], &usage["completion_tokens"]), (&700.into(), &1.into()));
+    let steps = std::fs::read_to_string(&trace).expect("a trace");
+    assert!(steps.lines().filter(|line| line.contains("\"kind\":\"step\"")).count() >= 11, "{steps}");
 }
 
 #[test]

@@ -42,6 +42,14 @@ fn wrong_fields_are_named() {
 }
 
 #[test]
+fn more_end_tokens_than_min_tokens_can_keep_away_are_400_and_the_server_goes_on() {
+    let ids: Vec<u32> = (0..2000).collect();
+    let body = json!({"prompt": "a", "max_tokens": 4, "min_tokens": 2, "stop_token_ids": ids});
+    refuses("/v1/completions", &body, 400, "prompt");
+    shared().post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1})).expect(200);
+}
+
+#[test]
 fn unknown_fields_are_passed_over() {
     let body =
         json!({"prompt": "a", "max_tokens": 1, "user": "me", "service_tier": "auto", "metadata": {"a": "b"}, "x": [1]});

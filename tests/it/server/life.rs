@@ -15,7 +15,12 @@ fn long(tokens: u32, stream: bool) -> Value {
 #[test]
 fn f56_clients_that_leave_free_what_they_held() {
     let server = Server::start(&["--model", "toy", "--device", "twin", "--max-num-seqs", "2"]);
-    let aborted = || server.figure("twostroke:request_success_total");
+    let aborted = || {
+        let text = server.get("/metrics").expect(200).body;
+        let own = |line: &&str| line.starts_with("twostroke:request_success_total") && line.contains("\"abort\"");
+        let line = text.lines().find(own).expect("aborts are counted").to_owned();
+        line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()).expect("a number")
+    };
     for round in 0..3 {
         let mut stream = server.open("POST", "/v1/completions", Some(&long(2000, true).to_string()));
         assert!(stream.line_with("data: ").is_some());
@@ -31,7 +36,7 @@ fn f56_clients_that_leave_free_what_they_held() {
         server.wait_idle();
         assert!(server.figure("twostroke:kv_cache_usage_perc") < 1e-9);
     }
-    assert!(aborted() >= 9.0);
+    assert_eq!(aborted(), 12.0, "four in each of three rounds");
     server.post("/v1/completions", &long(3, false)).expect(200);
 }
 

@@ -4,6 +4,7 @@ mod answers;
 mod fields;
 mod life;
 pub(crate) mod process;
+mod recovery;
 mod security;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
