@@ -139,11 +139,15 @@ pub const TRACE_LINE_BYTES_MAX: u64 = 16 << 20;
 pub const DATASET_BYTES_MAX: u64 = 2 << 30;
 /// Requests of one replay, warm-ups included.
 pub const REPLAY_REQUESTS_MAX: u32 = 1 << 20;
+/// Bytes of one event, or of another body, that a server sends a replay.
+pub const EVENT_BYTES_MAX: usize = 1 << 20;
 /// Prompt tokens that a replay holds in memory at once.
 pub const REPLAY_TOKENS_MAX: u64 = 1 << 28;
 
 /// Answers that one body may ask for, over all its prompts.
 pub const CHOICES_MAX: u32 = 128;
+/// Inputs of one `/v1/embeddings` body.
+pub const EMBEDDING_INPUTS_MAX: usize = 2048;
 /// Stop strings of one body.
 pub const STOP_STRINGS_MAX: usize = 16;
 /// Bytes of one stop string.

@@ -327,13 +327,22 @@ Ctrl-C stops the run and prints what is done.
 Examples:
   twostroke replay --num-prompts 32 --random-input-len 256 --random-output-len 64 --ignore-eos
   twostroke replay --dataset-name prefix_repetition --num-prompts 50 --request-rate 2 --json
-  twostroke replay --dataset-name mooncake --dataset-path trace.jsonl --length-scale 0.05 --trace t.jsonl")]
+  twostroke replay --dataset-name mooncake --dataset-path trace.jsonl --length-scale 0.05 --trace t.jsonl
+  twostroke replay --url http://127.0.0.1:8080 --num-prompts 32 --random-input-len 256 --ignore-eos
+
+With --url the model is needed for its vocabulary and its tokenizer alone, and what is said of batching and adapter means nothing.")]
 pub(super) struct ReplayArgs {
     #[command(flatten, next_help_heading = "Workload")]
     pub(super) workload: WorkloadArgs,
-    /// A server to ask instead of the engine in this process
-    #[arg(long, hide = true, value_name = "URL")]
+    /// Server of OpenAI's API to ask instead of the engine in this process, such as http://127.0.0.1:8080; OPENAI_API_KEY is its key
+    #[arg(long, visible_alias = "base-url", value_name = "URL", help_heading = "Server")]
     pub(super) url: Option<String>,
+    /// Path to ask at: one that ends in /chat/completions gets messages, else token ids or texts go as prompts [default: /v1/completions]
+    #[arg(long, value_name = "PATH", help_heading = "Server")]
+    pub(super) endpoint: Option<String>,
+    /// Name that requests give the model; absent: the server's first
+    #[arg(long, value_name = "NAME", help_heading = "Server")]
+    pub(super) served_model_name: Option<String>,
     #[command(flatten, next_help_heading = "Batching")]
     pub(super) batch: BatchArgs,
     #[command(flatten, next_help_heading = "Model and adapter")]

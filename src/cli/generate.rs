@@ -197,6 +197,7 @@ impl Making<'_> {
                 self.listener.prefill(u64::from(tokens), self.answer.prompt_tokens)?;
                 Ok(None)
             }
+            Output::Pooled { .. } => unreachable!("nobody asked for hidden states"),
             Output::Token { token, .. } => self.take_token(token.id, arrival),
             Output::Finished { reason: FinishReason::NotFinite, .. } => {
                 let position = self.answer.prompt_tokens + self.answer.output_ids.len() as u64 - 1;

@@ -2,7 +2,7 @@
 //! standard error; exit status 0 done, 1 failed, 2 wrong usage.
 //!
 //! ```text
-//! args, later       what was typed; flags of later versions, refused with a sentence
+//! args              what was typed
 //! options           what was meant
 //! load, adapter     from there to a scorer
 //! run, chat         answers (generate makes one, output sends it)
@@ -30,7 +30,6 @@ pub mod fetch;
 mod figures;
 mod generate;
 mod interrupt;
-mod later;
 mod load;
 mod options;
 mod output;
@@ -67,13 +66,9 @@ const LINE_CHARS_MAX: usize = 2000;
 /// Runs the program with the process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    let arguments = arguments();
-    if let Some(command) = later::help_of(&arguments) {
-        return failure(&later::error(&command));
-    }
-    let line = match CommandLine::try_parse_from(arguments) {
+    let line = match CommandLine::try_parse_from(arguments()) {
         Ok(line) => line,
-        Err(error) => return unparsed(error),
+        Err(error) => return unparsed(&error),
     };
     start_logs(line.verbose);
     match dispatch(&line.command) {
@@ -89,8 +84,7 @@ fn failure(error: &Error) -> ExitCode {
 }
 
 /// Prints clap's error, or the help or version that was asked for.
-fn unparsed(error: clap::Error) -> ExitCode {
-    let error = later::without_hidden_tips(error);
+fn unparsed(error: &clap::Error) -> ExitCode {
     match error.print().and_then(|()| std::io::stdout().flush()) {
         // Help that nobody reads any more is no failure.
         Err(source) if source.kind() != std::io::ErrorKind::BrokenPipe && !error.use_stderr() => {

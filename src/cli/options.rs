@@ -188,7 +188,7 @@ impl AdapterOptions {
 
 impl ModelOptions {
     /// # Errors
-    /// `Usage` for a flag that makes no sense or comes later.
+    /// `Usage` for a flag that makes no sense.
     pub(super) fn new(args: &ModelArgs) -> Result<Self> {
         let kv = match args.kv_type {
             KvTypeArg::F16 => KvType::F16,
@@ -237,7 +237,7 @@ impl RunOptions {
     /// `stdin_is_terminal` decides between a pipe and a chat when neither -p nor -f is given.
     ///
     /// # Errors
-    /// `Usage` for a flag that makes no sense or comes later.
+    /// `Usage` for a flag that makes no sense.
     pub(super) fn new(args: &RunArgs, stdin_is_terminal: bool) -> Result<Self> {
         let prompt = match (&args.prompt, &args.file) {
             (Some(text), _) => PromptSource::Text(text.clone()),
@@ -272,7 +272,7 @@ impl RunOptions {
 
 impl ScoreOptions {
     /// # Errors
-    /// `Usage` for a flag that makes no sense or comes later.
+    /// `Usage` for a flag that makes no sense.
     pub(super) fn new(args: &ScoreArgs, stdout_is_terminal: bool) -> Result<Self> {
         Ok(Self {
             model: ModelOptions::new(&args.model)?,
@@ -285,7 +285,7 @@ impl ScoreOptions {
 
 impl BenchOptions {
     /// # Errors
-    /// `Usage` for a list that is none, no test at all, or a flag that comes later.
+    /// `Usage` for a list that is none, or no test at all.
     pub(super) fn new(args: &BenchArgs) -> Result<Self> {
         let prompts = numbers("-p", &args.n_prompt)?;
         let gens = numbers("-n", &args.n_gen)?;

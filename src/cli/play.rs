@@ -1,4 +1,4 @@
-//! A workload played against an engine and its figures printed: what `replay` and `sim` share.
+//! A workload played against an engine or a server and its figures printed: what `replay` and `sim` share.
 
 use super::interrupt;
 use super::output::Output;
@@ -7,16 +7,19 @@ use super::replay_args::WorkloadOptions;
 use super::say;
 use crate::error::{Error, Result};
 use crate::load::dataset::{Dataset, Workload};
-use crate::load::engine_target::EngineTarget;
-use crate::load::replay::{self, Outcome, Run};
+use crate::load::replay::{self, Outcome, Run, Target};
 use crate::load::report::{Report, Settings};
 
 /// What the result says of itself.
 pub(super) struct Origin {
     /// When it was made; a simulation has no date.
     pub(super) date: Option<String>,
+    /// What was asked.
+    pub(super) backend: &'static str,
     /// The model.
     pub(super) model: String,
+    /// What made prompts of texts, or texts of ids.
+    pub(super) tokenizer: Option<String>,
     /// Where it ran, for people.
     pub(super) place: String,
 }
@@ -24,15 +27,15 @@ pub(super) struct Origin {
 /// Plays `workload` and prints the figures; after Ctrl-C those of what was done by then.
 ///
 /// # Errors
-/// The engine's; `Cancelled` after Ctrl-C; `Request` when no request at all was answered.
-pub(super) fn play(
-    mut target: EngineTarget<'_>,
+/// The target's; `Cancelled` after Ctrl-C; `Request` when no request at all was answered.
+pub(super) fn play<T: Target>(
+    target: &mut T,
     workload: &Workload,
     options: &WorkloadOptions,
     origin: Origin,
 ) -> Result<()> {
     let bar = Progress::bar("replaying", workload.planned.len() as u64, Unit::Requests);
-    let run = replay::run(&mut target, workload, options.replay, &mut |progress| {
+    let run = replay::run(target, workload, options.replay, &mut |progress| {
         bar.set((progress.done + progress.failed) as u64, progress.total as u64);
         !interrupt::is_pressed()
     });
@@ -40,9 +43,9 @@ pub(super) fn play(
     let run = run?;
     let settings = Settings {
         date: origin.date,
-        backend: "twostroke".into(),
-        model_id: origin.model.clone(),
-        tokenizer_id: Some(origin.model),
+        backend: origin.backend.into(),
+        model_id: origin.model,
+        tokenizer_id: origin.tokenizer,
         arrivals: options.spec.arrivals,
         max_concurrency: options.replay.max_concurrency,
         goodput: options.goodput,

@@ -1,4 +1,4 @@
-//! `replay`: a workload of many requests against the engine in this process.
+//! `replay`: a workload of many requests against the engine in this process, or a server.
 
 use std::time::Duration;
 
@@ -6,25 +6,37 @@ use super::args::ReplayArgs;
 use super::options::ModelOptions;
 use super::play::{self, Origin};
 use super::replay_args::WorkloadOptions;
-use super::{later, load, serving};
+use super::{load, say, serving};
 use crate::clock::unix_seconds;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::model_files::ModelFiles;
 use crate::load::dataset::Vocabulary;
 use crate::load::engine_target::{Decode, EngineTarget};
+use crate::load::remote::{Counted, Endpoint, Place, RemoteTarget};
 use crate::model::Outline;
 use crate::text::tokenizer::Tokenizer;
 
+/// Where the key of a server is looked for, as OpenAI's clients do.
+const KEY_VARIABLE: &str = "OPENAI_API_KEY";
+/// What is asked when nobody says.
+const ENDPOINT: &str = "/v1/completions";
 /// Longest sleep between two looks at Ctrl-C.
 const NAP_NANOS_MAX: u64 = 50_000_000;
 
 /// Runs the command.
 ///
 /// # Errors
-/// Wrong flags or files, whatever keeps the model from being loaded, and those of [`play::play`].
+/// Wrong flags or files, a server that is not there, whatever keeps the model from being loaded, and those of [`play::play`].
 pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
-    if args.url.is_some() {
-        return Err(later::error("replay --url"));
+    match &args.url {
+        None => embedded(args),
+        Some(url) => remote(args, url),
+    }
+}
+
+fn embedded(args: &ReplayArgs) -> Result<()> {
+    if args.endpoint.is_some() || args.served_model_name.is_some() {
+        return Err(Error::Usage("--endpoint, --served-model-name: expected with --url".into()));
     }
     let model = ModelOptions::new(&args.model)?;
     let options = args.workload.meant(model.seed.unwrap_or(0))?;
@@ -49,14 +61,59 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
     let decode: Option<Decode<'_>> = if options.detailed { Some(&decode) } else { None };
     let origin = Origin {
         date: date(),
+        backend: "twostroke",
         model: serving.model.clone(),
+        tokenizer: Some(serving.model.clone()),
         place: format!("{} | {}", serving.adapter, serving.tier.name()),
     };
     let mut nap = |now: u64, until: u64| {
         std::thread::sleep(Duration::from_nanos(until.saturating_sub(now).min(NAP_NANOS_MAX)));
     };
-    let target = EngineTarget::new(&mut serving.engine, ends.iter().copied().collect(), &mut nap, decode);
-    play::play(target, &workload, &options, origin)
+    let mut target = EngineTarget::new(&mut serving.engine, ends.iter().copied().collect(), &mut nap, decode);
+    play::play(&mut target, &workload, &options, origin)
+}
+
+/// The model is needed for its vocabulary and tokenizer alone: the server computes.
+fn remote(args: &ReplayArgs, url: &str) -> Result<()> {
+    let model = ModelOptions::new(&args.model)?;
+    let options = args.workload.meant(model.seed.unwrap_or(0))?;
+    if model.trace.is_some() {
+        return Err(Error::Usage("--trace: expected without --url: a server writes its own".into()));
+    }
+    let key = std::env::var(KEY_VARIABLE).ok();
+    let place = Place::new(url, args.endpoint.as_deref().unwrap_or(ENDPOINT), key, options.ignore_eos)?;
+    let (target, served) = RemoteTarget::connect(&place, args.served_model_name.as_deref())?;
+    let files = load::files(&model)?;
+    let tokenizer = Tokenizer::new(&files.description, model.tokenizer.as_deref())?;
+    let vocabulary = Vocabulary::new(Outline::read(&files)?.vocab, &tokenizer.special_tokens())?;
+    let workload = options.spec.make(&vocabulary, &|text| tokenizer.encode_raw(text))?;
+    if let Some(context_tokens) = served.context_tokens {
+        workload.check_context(context_tokens)?;
+    }
+    let decode = |ids: &[u32]| tokenizer.decode(ids);
+    let count = |text: &str| u32::try_from(tokenizer.encode_raw(text).ok()?.len()).ok();
+    let mut target = target.with_tokenizer(&decode, &count).with_texts(options.detailed);
+    let backend = match place.endpoint() {
+        Endpoint::Completions => "openai",
+        Endpoint::Chat => "openai-chat",
+    };
+    let origin = Origin {
+        date: date(),
+        backend,
+        model: served.model,
+        tokenizer: Some(files.name.clone()),
+        place: place.to_string(),
+    };
+    let played = play::play(&mut target, &workload, &options, origin);
+    for (counted, answers) in target.counted() {
+        let how = match counted {
+            Counted::Usage => continue,
+            Counted::Tokenizer => format!("their texts were tokenised with {}", files.name),
+            Counted::Chunks => "one was counted a chunk".into(),
+        };
+        say(&format!("{answers} answers came without usage: {how}"));
+    }
+    played
 }
 
 /// The model's tokenizer. Made-up prompts that go on after end tokens need none.

@@ -58,7 +58,7 @@ pub(super) struct RunBatchOptions {
 
 impl RunBatchOptions {
     /// # Errors
-    /// `Usage` for a flag that makes no sense or comes later.
+    /// `Usage` for a flag that makes no sense.
     pub(super) fn new(args: &RunBatchArgs) -> Result<Self> {
         let model = ModelOptions::new(&args.model)?;
         let same = |a: &Path, b: &Path| matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b);

@@ -139,7 +139,7 @@ fn engine_life(
     let writer = batch.trace.as_deref().map(trace::Writer::create).transpose()?;
     let handle = line.handle();
     let (serving, meta) = serving::open_by(&files, &model, &batch, None, handle.clock())?;
-    let Serving { engine, pages, context_tokens, vocab, adapter, tier, .. } = serving;
+    let Serving { engine, pages, context_tokens, vocab, width, adapter, tier, .. } = serving;
     let root = files.name.clone();
     let names = if names.is_empty() { vec![root.clone()] } else { names };
     let meter = Meter::new(&names[0], handle.clock());
@@ -170,6 +170,7 @@ fn engine_life(
         defaults,
         context_tokens,
         vocab,
+        width,
         engine: handle,
         meter,
         created,

@@ -52,6 +52,8 @@ pub(super) struct Serving {
     pub(super) page_bytes: u64,
     /// Size of the vocabulary.
     pub(super) vocab: u32,
+    /// Width of the residual stream.
+    pub(super) width: u32,
     /// Prompt tokens of a usual chunk, for progress bars.
     pub(super) chunk_tokens: u32,
 }
@@ -115,7 +117,7 @@ pub(super) fn open_by(
     let pages = model.pages();
     let facts = (model.type_name(), model.file_bytes(), model.params(), model.work());
     let (type_name, file_bytes, params, work) = facts;
-    let (context_tokens, vocab) = (model.context_tokens(), model.vocab());
+    let (context_tokens, vocab, width) = (model.context_tokens(), model.vocab(), model.width());
     let (context_tokens_made_for, page_bytes) = (model.context_tokens_made_for(), model.page_bytes());
     let engine = Engine::with_clock(config, Box::new(executor), Box::new(move || clock.nanos()));
     let unix = u64::try_from(unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
@@ -145,6 +147,7 @@ pub(super) fn open_by(
         pages,
         page_bytes,
         vocab,
+        width,
         chunk_tokens,
     };
     Ok((serving, meta))

@@ -36,12 +36,18 @@ pub(super) fn sim(args: &SimArgs) -> Result<()> {
         record(&mut machine, trace::Writer::create(path)?, &file, &batch);
     }
     let place = format!("virtual time: {} on {} | {}", file.model, file.adapter, file.tier);
-    let origin = Origin { date: None, model: file.model.clone(), place };
+    let origin = Origin {
+        date: None,
+        backend: "twostroke",
+        model: file.model.clone(),
+        tokenizer: Some(file.model.clone()),
+        place,
+    };
     let clock = machine.clock.clone();
     let mut pass = |_, until| clock.advance_to(until);
     // The device's tokens are no words: none ends an answer.
-    let target = EngineTarget::new(&mut machine.engine, [].into(), &mut pass, None);
-    play::play(target, &workload, &options, origin)
+    let mut target = EngineTarget::new(&mut machine.engine, [].into(), &mut pass, None);
+    play::play(&mut target, &workload, &options, origin)
 }
 
 fn asked(model: &ModelOptions, batch: &BatchOptions, pages: Option<u32>) -> Asked {

@@ -5,17 +5,19 @@ use std::collections::HashMap;
 use super::tune::Tuner;
 use crate::clock::{Clock, millis_from_nanos};
 use crate::error::Result;
-use crate::kernels::sample::{Answer, Sampled};
+use crate::kernels::sample::Sampled;
 use crate::kernels::{Kernel, Tape};
 use crate::limits;
-use crate::model::{Extent, Model, ServingRows};
-use crate::recording::{Player, Ticket};
+use crate::model::{Extent, Model, ServingAnswer, ServingRows};
+use crate::recording::{Played, Player, Ticket};
 
 /// What a step yielded.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StepOutput {
     /// A token for each sequence with a `sample`, in their order.
     pub sampled: Vec<Sampled>,
+    /// For each sequence with `pool`, in their order, the last hidden state of each of its rows.
+    pub pooled: Vec<Vec<Vec<f32>>>,
     /// Time on the device, where it can tell.
     pub gpu_nanos: Option<u64>,
 }
@@ -65,7 +67,7 @@ pub struct ModelExecutor {
     tuner: Option<Tuner>,
     building_nanos: u64,
     tape: Tape,
-    pending: HashMap<Ticket, Option<Answer>>,
+    pending: HashMap<Ticket, ServingAnswer>,
     /// Longest that one submit should keep the device.
     max_submit_nanos: u64,
     /// What the next step is predicted to last.
@@ -115,7 +117,7 @@ impl ModelExecutor {
         self.player.as_ref()
     }
 
-    fn record(&mut self, rows: &[ServingRows<'_>]) -> Option<Answer> {
+    fn record(&mut self, rows: &[ServingRows<'_>]) -> ServingAnswer {
         self.tape.clear();
         let answer = self.model.record_serving(&mut self.tape, rows);
         self.tape.cut(self.expected_nanos, self.max_submit_nanos);
@@ -137,9 +139,9 @@ impl ModelExecutor {
     }
 }
 
-fn output(answer: Option<&Answer>, rows: usize, words: &[u32], gpu_nanos: Option<u64>) -> StepOutput {
-    let sampled = answer.map_or_else(Vec::new, |answer| (0..rows).map(|row| answer.sampled(words, row)).collect());
-    StepOutput { sampled, gpu_nanos }
+fn output(answer: &ServingAnswer, played: &Played) -> StepOutput {
+    let (sampled, pooled) = (answer.sampled(&played.words), answer.pooled(&played.words));
+    StepOutput { sampled, pooled, gpu_nanos: played.gpu_nanos }
 }
 
 impl Executor for ModelExecutor {
@@ -160,15 +162,13 @@ impl Executor for ModelExecutor {
     fn poll(&mut self, ticket: Ticket) -> Result<Option<StepOutput>> {
         let Some(played) = self.player.poll(ticket)? else { return Ok(None) };
         let answer = self.pending.remove(&ticket).expect("a ticket is answered once");
-        let rows = answer.as_ref().map_or(0, Answer::rows);
-        Ok(Some(output(answer.as_ref(), rows, &played.words, played.gpu_nanos)))
+        Ok(Some(output(&answer, &played)))
     }
 
     fn wait(&mut self, ticket: Ticket) -> Result<StepOutput> {
         let played = self.player.wait(ticket)?;
         let answer = self.pending.remove(&ticket).expect("a ticket is answered once");
-        let rows = answer.as_ref().map_or(0, Answer::rows);
-        Ok(output(answer.as_ref(), rows, &played.words, played.gpu_nanos))
+        Ok(output(&answer, &played))
     }
 
     fn building_nanos(&self) -> u64 {

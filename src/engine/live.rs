@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sha2::{Digest, Sha256};
 
+use super::pool::Pool;
 use super::request::RequestId;
 use crate::error::{Error, Result};
 use crate::kernels::sample::Rules;
@@ -27,6 +28,8 @@ pub(super) struct Live {
     pub(super) made: u32,
     /// Pages that its slot's block table holds.
     pub(super) pages_known: usize,
+    /// Present where the mean of its hidden states is wanted.
+    pub(super) pool: Option<Pool>,
 }
 
 impl Live {
@@ -64,6 +67,7 @@ pub(super) fn serving_rows<'a>(
             pages: &scheduler.page_table(row.id)[..pages_of(end)],
             pages_known: one.pages_known,
             prompt_tokens: one.prompt_tokens,
+            pool: one.pool.is_some(),
             history: step.admitted.iter().any(|admitted| admitted.id == row.id).then_some(ids),
             sample: row.last.then(|| Sample {
                 prompt_tokens: one.prompt_tokens,
@@ -98,12 +102,17 @@ pub(super) fn unending(rules: &Rules, ends: &BTreeSet<u32>, min_tokens: u32) -> 
     Ok(Some((min_tokens, rules)))
 }
 
-/// Key of everything that K and V depend on beside the ids.
-pub(super) fn salt(model: &[u8; 32], cache_salt: Option<&str>) -> [u8; 32] {
+/// Key of everything that K and V depend on beside the ids. Hidden states are not kept with the pages, so a request that wants all of
+/// its prompt's (`alone`) finds no pages but its own.
+pub(super) fn salt(model: &[u8; 32], cache_salt: Option<&str>, alone: Option<RequestId>) -> [u8; 32] {
     let mut hash = Sha256::new_with_prefix(model);
     if let Some(salt) = cache_salt {
         hash.update([1]);
         hash.update(salt);
+    }
+    if let Some(id) = alone {
+        hash.update([2]);
+        hash.update(id.to_le_bytes());
     }
     hash.finalize().into()
 }

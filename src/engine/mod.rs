@@ -14,6 +14,7 @@ pub mod event;
 pub mod executor;
 pub mod fit;
 mod live;
+mod pool;
 pub mod profile;
 pub mod request;
 pub mod sampling;

@@ -28,6 +28,8 @@ pub struct Request {
     pub cache_salt: Option<String>,
     /// Which of several answers to the same prompt; another number draws other tokens.
     pub choice: u32,
+    /// The mean of the prompt's last hidden states is wanted instead of tokens: [`Output::Pooled`] comes before the end.
+    pub pool: bool,
     /// When it arrived, by the engine's clock, if that was before it is handed over.
     pub arrived_nanos: Option<u64>,
 }
@@ -96,6 +98,13 @@ pub enum Output {
         id: RequestId,
         /// The token.
         token: Token,
+    },
+    /// The mean of its prompt's last hidden states, by request.
+    Pooled {
+        /// Which.
+        id: RequestId,
+        /// As wide as the model's residual stream.
+        mean: Vec<f32>,
     },
     /// Its end; nothing follows.
     Finished {

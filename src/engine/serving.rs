@@ -14,6 +14,7 @@ use super::event::{self, Event};
 use super::executor::{Executor, StepOutput};
 use super::fit::{self, Fit, Terms};
 use super::live::{self, Live};
+use super::pool::Pool;
 use super::request::{FinishReason, Output, Request, RequestId, Token};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -58,6 +59,8 @@ struct Flight {
     n: u64,
     ticket: Ticket,
     rows: Vec<StepRows>,
+    /// Where each of the hidden states begins that it brings.
+    pooled: Vec<(RequestId, u32)>,
     terms: Terms,
     submitted: u64,
     /// Its end was seen late, because kernels of the step behind it were built meanwhile.
@@ -169,7 +172,7 @@ impl Engine {
         if request.max_tokens == Some(0) {
             return Err(Error::Request("max_tokens: expected at least 1, got 0".into()));
         }
-        let salt = live::salt(&self.config.model_digest, request.cache_salt.as_deref());
+        let salt = live::salt(&self.config.model_digest, request.cache_salt.as_deref(), request.pool.then_some(id));
         let (priority, tenant) = (request.priority, request.tenant);
         let t = request.arrived_nanos.unwrap_or_else(|| self.now_nanos());
         self.scheduler
@@ -187,6 +190,7 @@ impl Engine {
             prompt_tokens,
             made: 0,
             pages_known: 0,
+            pool: request.pool.then(Pool::default),
         };
         self.live.insert(id, live);
         Ok(id)
@@ -291,6 +295,8 @@ impl Engine {
             self.outputs.push_back(Output::Admitted { id, cached_tokens, nanos: t });
         }
         self.executor.expect(self.fit.expected_nanos(&fit::terms(&step.rows)));
+        let pools = |row: &&StepRows| self.live.get(&row.id).is_some_and(|live| live.pool.is_some());
+        let pooled = step.rows.iter().filter(pools).map(|row| (row.id, row.from)).collect();
         let submitted = self.executor.submit(&live::serving_rows(&self.scheduler, &self.live, &step));
         let ticket = match submitted {
             Ok(ticket) => ticket,
@@ -309,7 +315,7 @@ impl Engine {
         let building = self.executor.building_nanos();
         self.flights.iter_mut().for_each(|flight| flight.is_seen_late |= building > 0);
         let (submitted, is_seen_late) = (t + building, false);
-        self.flights.push_back(Flight { n, ticket, rows, terms, submitted, is_seen_late, pages_used, waiting });
+        self.flights.push_back(Flight { n, ticket, rows, pooled, terms, submitted, is_seen_late, pages_used, waiting });
         Ok(())
     }
 
@@ -327,6 +333,12 @@ impl Engine {
         for row in flight.rows.iter().filter(|row| !row.last && self.live.contains_key(&row.id)) {
             self.outputs.push_back(Output::Prefilled { id: row.id, tokens: row.from + row.tokens });
         }
+        assert_eq!(flight.pooled.len(), output.pooled.len(), "hidden states of step {}", flight.n);
+        for (&(id, from), states) in flight.pooled.iter().zip(&output.pooled) {
+            if let Some(pool) = self.live.get_mut(&id).and_then(|live| live.pool.as_mut()) {
+                pool.take(from, states);
+            }
+        }
         for (row, sampled) in last.iter().zip(output.sampled) {
             self.take_token(row.id, sampled, t1, full.contains(&row.id));
         }
@@ -343,9 +355,18 @@ impl Engine {
     /// One token of a request, unless it ended while the step was in flight.
     fn take_token(&mut self, id: RequestId, sampled: crate::kernels::sample::Sampled, t: u64, full: bool) {
         let Some(live) = self.live.get_mut(&id) else { return };
-        if sampled.id == NOT_FINITE {
+        let mean = live.pool.as_ref().map(Pool::mean);
+        if sampled.id == NOT_FINITE || mean == Some(None) {
             self.scheduler.cancel(id);
             self.finish(id, FinishReason::NotFinite, t);
+            return;
+        }
+        if let Some(mean) = mean.flatten() {
+            self.outputs.push_back(Output::Pooled { id, mean });
+            if !full {
+                self.scheduler.finish(id);
+            }
+            self.finish(id, FinishReason::Stop, t);
             return;
         }
         live.made += 1;

@@ -53,7 +53,7 @@ impl<'a> EngineTarget<'a> {
                 self.open.get_mut(&id)?.cached_tokens.get_or_insert(cached_tokens);
                 None
             }
-            request::Output::Prefilled { .. } => None,
+            request::Output::Prefilled { .. } | request::Output::Pooled { .. } => None,
             request::Output::Token { id, token } => {
                 let open = self.open.get_mut(&id)?;
                 open.last_nanos = token.nanos;
@@ -68,7 +68,7 @@ impl<'a> EngineTarget<'a> {
                 let text = self.decode.and_then(|decode| decode(&open.ids));
                 let end = match reason {
                     FinishReason::Stop | FinishReason::Length => {
-                        End::Done { cached_tokens: open.cached_tokens.unwrap_or(0), text }
+                        End::Done { prompt_tokens: None, cached_tokens: open.cached_tokens.unwrap_or(0), text }
                     }
                     FinishReason::NotFinite => End::Failed("the model yielded non-finite logits".into()),
                     FinishReason::Cancelled => End::Failed("cancelled".into()),

@@ -8,6 +8,7 @@
 //! spread             mean, median, deviation and percentiles of a sample
 //! goodput, report    what is asked of an answer; the result's fields (`report_text`: for people)
 //! engine_target      the engine as a target, whatever its clock and its device are
+//! remote             a server of OpenAI's API as one
 //! ```
 //!
 //! The loop knows neither engine nor scheduler nor network: those are behind [`replay::Target`]. Names, defaults and
@@ -19,6 +20,8 @@ pub mod engine_target;
 mod exact;
 pub mod goodput;
 pub mod random;
+#[cfg(feature = "cli")]
+pub mod remote;
 pub mod replay;
 pub mod report;
 mod report_text;

@@ -57,6 +57,8 @@ pub struct Output {
 pub enum End {
     /// With an answer.
     Done {
+        /// Tokens of the prompt as the target counts them, where it tells.
+        prompt_tokens: Option<u32>,
         /// Prompt tokens that were in the cache.
         cached_tokens: u32,
         /// The answer, where the target knows it.
@@ -104,7 +106,7 @@ pub enum Outcome {
 /// A measured request and its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// Tokens of the prompt.
+    /// Tokens of the prompt, as the target counted them or as planned.
     pub prompt_tokens: u32,
     /// Of these, tokens that were in the cache.
     pub cached_tokens: u32,
@@ -282,7 +284,8 @@ impl<'a> Play<'a> {
         }
         match &output.end {
             None => return,
-            Some(End::Done { cached_tokens, text }) => {
+            Some(End::Done { prompt_tokens, cached_tokens, text }) => {
+                answer.prompt_tokens = prompt_tokens.unwrap_or(answer.prompt_tokens);
                 answer.cached_tokens = *cached_tokens;
                 answer.text.clone_from(text);
                 answer.outcome = Outcome::Done;

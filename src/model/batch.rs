@@ -32,6 +32,8 @@ pub(super) struct Batch {
     pub(super) map: Vec<u32>,
     pub(super) argmax_rows: u32,
     pub(super) answers: Vec<Answer>,
+    /// Runs of rows whose last hidden states are wanted: the first row, and how many.
+    pub(super) pooled: Vec<(u32, u32)>,
 }
 
 impl Batch {
@@ -76,6 +78,15 @@ impl Batch {
         batch.tiles.extend(decode);
         batch.map_logits(sequences, &places, sizes);
         batch
+    }
+
+    /// The hidden states of these rows are wanted too. They are consecutive, in one phase, and in the batch.
+    pub(super) fn pool(&mut self, slot: u32, position: u32, count: u32) {
+        let first = self.rows.iter().position(|row| (row.slot, row.position) == (slot, position));
+        let first = u32::try_from(first.expect("a row of the batch")).expect("rows of a step");
+        let last = self.rows.get((first + count - 1) as usize).map(|row| (row.slot, row.position));
+        assert_eq!(last, Some((slot, position + count - 1)), "rows of one phase lie together");
+        self.pooled.push((first, count));
     }
 
     /// Fills `map` and says where each answer will lie: ids first, then logits.

@@ -5,7 +5,7 @@
 //! each layer:  qkv   ← norm(x) · Wqkv + b            q, k rotated, K and V into their pages
 //!              x     ← x + [norm] attn(q, pages) · Wo
 //!              x     ← x + [norm] (act(gate) * up) · Wdown      gate, up ← norm(x) · Wgate, norm(x) · Wup
-//! logits ← norm(x[wanted rows]) · Whead
+//! logits ← norm(x[wanted rows]) · Whead               hidden states that are wanted themselves: norm(x)
 //! ```
 //!
 //! Additions to `x` ride in the product before them, or, where that is normed, in the norm that follows. Norms of one row ride in the
@@ -111,7 +111,7 @@ impl Model {
             tape.border();
             self.record_qkv(tape, batch, layer, added);
             self.record_rope_kv(tape, batch, i);
-            if batch.map.is_empty() && i + 1 == self.layers.len() {
+            if batch.map.is_empty() && batch.pooled.is_empty() && i + 1 == self.layers.len() {
                 return; // pages are written, nobody asked for more
             }
             self.record_attn(tape, batch, i);
@@ -120,7 +120,21 @@ impl Model {
             added = self.record_residual(tape, batch, &layer.down, (work.act, sizes.act), layer.post_ffn_norm);
         }
         tape.border();
-        self.record_head(tape, batch, added);
+        if !batch.map.is_empty() {
+            self.record_head(tape, batch, added);
+        }
+        if !batch.pooled.is_empty() {
+            let args = self.norm_args(work.x, added, self.head.norm, work.normed, None, row_count(batch));
+            rms_norm::record(tape, &args);
+        }
+    }
+
+    /// The read-backs of the rows that are pooled: `hidden` floats a row, run after run. The step's last norm left them there.
+    pub(super) fn record_pooled(&self, tape: &mut Tape, batch: &Batch) {
+        let row_bytes = u64::from(self.sizes.hidden) * 4;
+        for &(first, count) in &batch.pooled {
+            tape.read(self.work.normed, u64::from(first) * row_bytes, u64::from(count) * row_bytes);
+        }
     }
 
     fn record_embed(&self, tape: &mut Tape, batch: &Batch) {

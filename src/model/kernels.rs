@@ -130,5 +130,5 @@ fn rows<'a>(
 ) -> ServingRows<'a> {
     let sample = Some(Sample { prompt_tokens: 0, choice: 0, seed: 0, rules, logprobs: None });
     let pages_known = pages.len();
-    ServingRows { slot, position, tokens, pages, pages_known, prompt_tokens, history: None, sample }
+    ServingRows { slot, position, tokens, pages, pages_known, prompt_tokens, history: None, pool: false, sample }
 }

@@ -43,7 +43,7 @@ pub use facts::TokenWork;
 pub use kernels::Extent;
 use load::Loader;
 pub use outline::Outline;
-pub use serving::{Sample, ServingRows};
+pub use serving::{Sample, ServingAnswer, ServingRows};
 use serving::{Sampler, allocate_sampler};
 use sizes::{Pool, Sizes};
 use weights::WeightPlan;
@@ -315,6 +315,12 @@ impl Model {
     #[must_use]
     pub const fn logit_rows_max(&self) -> u32 {
         self.sizes.logit_rows
+    }
+
+    /// Width of the residual stream.
+    #[must_use]
+    pub const fn width(&self) -> u32 {
+        self.config.hidden
     }
 
     /// Size of the vocabulary: rows of the embedding.

@@ -23,6 +23,8 @@ pub struct ServingRows<'a> {
     pub prompt_tokens: u32,
     /// Ids of the sequence so far, when it has just got its slot.
     pub history: Option<&'a [u32]>,
+    /// Whether the rows' last hidden states are wanted; then all are the prompt's.
+    pub pool: bool,
     /// How the token behind the last row is to be chosen, if it is.
     pub sample: Option<Sample<'a>>,
 }
@@ -38,6 +40,41 @@ pub struct Sample<'a> {
     pub logprobs: Option<u32>,
 }
 
+/// What the words hold that a step's read-backs bring.
+#[derive(Debug, Clone)]
+pub struct ServingAnswer {
+    /// A record for each sequence with a `sample`, in order.
+    sampled: Option<sample::Answer>,
+    /// Words for each sequence with `pool`, in order, behind the records.
+    pooled: Vec<usize>,
+    /// Of a hidden state, what it consists of and what it takes.
+    row_floats: usize,
+    row_words: usize,
+}
+
+impl ServingAnswer {
+    /// What was sampled.
+    #[must_use]
+    pub fn sampled(&self, words: &[u32]) -> Vec<sample::Sampled> {
+        let Some(answer) = &self.sampled else { return Vec::new() };
+        (0..answer.rows()).map(|row| answer.sampled(words, row)).collect()
+    }
+
+    /// For each sequence with `pool`, the hidden state of each of its rows.
+    #[must_use]
+    pub fn pooled(&self, words: &[u32]) -> Vec<Vec<Vec<f32>>> {
+        let records = self.sampled.as_ref().map_or(0, |answer| answer.bytes() / 4);
+        let mut rest = &words[usize::try_from(records).expect("words that were read")..];
+        let row = |row: &[u32]| row[..self.row_floats].iter().copied().map(f32::from_bits).collect();
+        let one = |count: &usize| {
+            let (mine, behind) = rest.split_at(*count);
+            rest = behind;
+            mine.chunks_exact(self.row_words).map(row).collect()
+        };
+        self.pooled.iter().map(one).collect()
+    }
+}
+
 /// What sampling on the device needs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sampler {
@@ -47,18 +84,23 @@ pub(super) struct Sampler {
 
 impl Model {
     /// Records one step whose tokens are chosen on the device and land in the history, where later steps find them. Returns
-    /// what the read-back will hold, a record for each sequence with a `sample`, in order; `None` where there is none.
-    /// The caller guarantees what [`Model::record`] asks for, and at most [`LoadOptions::sampled_rows`] samples.
-    pub fn record_serving(&self, tape: &mut Tape, sequences: &[ServingRows<'_>]) -> Option<sample::Answer> {
+    /// what the read-back will hold. The caller guarantees what [`Model::record`] asks for, and at most
+    /// [`LoadOptions::sampled_rows`] samples.
+    pub fn record_serving(&self, tape: &mut Tape, sequences: &[ServingRows<'_>]) -> ServingAnswer {
         let sampler = self.sampler.as_ref().expect("the model was loaded to sample");
         let plain: Vec<_> = sequences.iter().map(ServingRows::plain).collect();
-        let batch = self.lay_out(&plain);
+        let mut batch = self.lay_out(&plain);
         let work = &self.work;
         tape.upload(work.rows, 0, &batch.rows);
         tape.upload(work.tiles, 0, &batch.tiles);
         tape.upload(work.map, 0, &batch.map);
-        let mut rows = Vec::new();
+        let (mut rows, mut pooled) = (Vec::new(), Vec::new());
         for sequence in sequences {
+            if sequence.pool {
+                let count = u32::try_from(sequence.tokens.len()).expect("rows of a step");
+                batch.pool(sequence.slot, sequence.position, count);
+                pooled.push(count as usize * self.sizes.hidden as usize);
+            }
             let known = sequence.pages_known as u64;
             let table = u64::from(sequence.slot) * u64::from(self.sizes.table_stride);
             tape.upload(work.tables, (table + known) * 4, &sequence.pages[sequence.pages_known..]);
@@ -69,12 +111,18 @@ impl Model {
             rows.extend(sequence.sampled(u32::try_from(rows.len()).expect("rows of a step")));
         }
         self.record_step(tape, &batch);
-        if rows.is_empty() {
-            return None;
+        let sampled = (!rows.is_empty()).then(|| {
+            let answer = sample::record(tape, sampler.sizes, &sampler.buffers, &rows);
+            tape.read(sampler.buffers.records, 0, answer.bytes());
+            answer
+        });
+        self.record_pooled(tape, &batch);
+        ServingAnswer {
+            sampled,
+            pooled,
+            row_floats: self.config.hidden as usize,
+            row_words: self.sizes.hidden as usize,
         }
-        let answer = sample::record(tape, sampler.sizes, &sampler.buffers, &rows);
-        tape.read(sampler.buffers.records, 0, answer.bytes());
-        Some(answer)
     }
 }
 

@@ -89,9 +89,12 @@ impl Executor for VirtualExecutor {
         let begins = self.clock.nanos().max(self.last_done);
         self.last_done = begins.saturating_add(self.nanos(rows));
         let sampled = rows.iter().filter_map(|row| self.sampled(row)).collect();
+        // Hidden states of no width: there is nothing to be known of a prompt.
+        let states = |row: &ServingRows<'_>| row.pool.then(|| vec![Vec::new(); row.tokens.len()]);
+        let pooled = rows.iter().filter_map(states).collect();
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.pending.push_back((ticket, self.last_done, StepOutput { sampled, gpu_nanos: None }));
+        self.pending.push_back((ticket, self.last_done, StepOutput { sampled, pooled, gpu_nanos: None }));
         Ok(ticket)
     }
 
@@ -121,7 +124,17 @@ mod tests {
     /// Rows of a sequence that has just got its slot.
     fn rows<'a>(slot: u32, position: u32, tokens: &'a [u32], sample: Option<Sample<'a>>) -> ServingRows<'a> {
         let history = (position == 0).then_some(tokens);
-        ServingRows { slot, position, tokens, pages: &[0], pages_known: 0, prompt_tokens: 3, history, sample }
+        ServingRows {
+            slot,
+            position,
+            tokens,
+            pages: &[0],
+            pages_known: 0,
+            prompt_tokens: 3,
+            history,
+            pool: false,
+            sample,
+        }
     }
 
     fn greedy(rules: &Rules) -> Option<Sample<'_>> {

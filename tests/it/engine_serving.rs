@@ -146,6 +146,8 @@ struct Answer {
     tokens: Vec<Bits>,
     finish: Option<FinishReason>,
     cached: u32,
+    /// Bits of the mean of its prompt's hidden states.
+    pooled: Vec<u32>,
 }
 
 fn bits(token: &Token) -> Bits {
@@ -163,6 +165,9 @@ fn run(engine: &mut Engine, requests: Vec<Request>) -> Vec<Answer> {
             match output {
                 Output::Admitted { id, cached_tokens, .. } => answers.entry(id).or_default().cached = cached_tokens,
                 Output::Prefilled { .. } => {}
+                Output::Pooled { id, mean } => {
+                    answers.entry(id).or_default().pooled = mean.into_iter().map(f32::to_bits).collect();
+                }
                 Output::Token { id, token } => answers.entry(id).or_default().tokens.push(bits(&token)),
                 Output::Finished { id, reason } => answers.entry(id).or_default().finish = Some(reason),
             }
@@ -175,6 +180,10 @@ fn run(engine: &mut Engine, requests: Vec<Request>) -> Vec<Answer> {
 fn play(files: &ModelFiles, player: Box<dyn Player<Kernel>>, plan: Plan, way: &Way) -> (Vec<Answer>, u64) {
     let mut engine = engine(files, player, plan, way);
     let mut all = requests(engine_vocab(files), 12);
+    // Two that want hidden states, among those that want tokens.
+    for i in [7, 2] {
+        all.insert(i, Request { max_tokens: Some(1), pool: true, ..all[i].clone() });
+    }
     if way.reversed {
         all.reverse();
     }
@@ -204,6 +213,8 @@ fn check(label: &str, files: &ModelFiles, open: &dyn Fn() -> (Box<dyn Player<Ker
         let (player, plan) = open();
         let (answers, preemptions) = play(files, player, plan, way);
         assert!(answers.iter().all(|answer| answer.finish.is_some()), "{label} {way:?}");
+        assert!(answers.iter().all(|answer| answer.pooled.is_empty() != answer.tokens.is_empty()), "{label} {way:?}");
+        assert_eq!(answers.iter().filter(|answer| !answer.pooled.is_empty()).count(), 2, "{label} {way:?}");
         if way.pages.is_some() {
             assert!(preemptions >= 3, "{label} {}: {preemptions} preemptions", way.name);
         }
@@ -214,6 +225,7 @@ fn check(label: &str, files: &ModelFiles, open: &dyn Fn() -> (Box<dyn Player<Ker
         for (i, (got, want)) in answers.iter().zip(first).enumerate() {
             assert_eq!(got.tokens, want.tokens, "{label}, request {i}: {way:?} against alone");
             assert_eq!(got.finish, want.finish, "{label}, request {i}: {way:?}");
+            assert_eq!(got.pooled, want.pooled, "{label}, request {i}: {way:?}");
         }
     }
 }

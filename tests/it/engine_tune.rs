@@ -278,6 +278,7 @@ fn answers(executor: &mut ModelExecutor) -> (Vec<u32>, Vec<bool>) {
         pages_known: 0,
         prompt_tokens: 40,
         history: None,
+        pool: false,
         sample: Some(Sample { prompt_tokens: 40, choice: 0, seed: 0, rules: &rules, logprobs: None }),
     };
     let ids: &'static [u32] = ids.leak();
@@ -348,6 +349,7 @@ fn a_step_whose_kernels_are_all_wrong_is_an_error_before_anything_is_launched() 
         pages_known: 0,
         prompt_tokens: 1,
         history: None,
+        pool: false,
         sample: Some(Sample { prompt_tokens: 1, choice: 0, seed: 0, rules: &rules, logprobs: None }),
     };
     let ticket = executor.submit(&[row(0)]).unwrap();

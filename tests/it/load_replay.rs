@@ -58,7 +58,11 @@ impl Target for Stub {
         loop {
             let tokens = left.min(self.chunk);
             left -= tokens;
-            let end = (left == 0).then(|| End::Done { cached_tokens: 3, text: Some(format!("answer {id}")) });
+            let end = (left == 0).then(|| End::Done {
+                prompt_tokens: None,
+                cached_tokens: 3,
+                text: Some(format!("answer {id}")),
+            });
             self.coming.push(Output { id, nanos, tokens, end });
             if left == 0 {
                 break;

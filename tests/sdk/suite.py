@@ -115,6 +115,18 @@ def models_are_listed_and_found():
     assert client.models.retrieve(MODEL).id == MODEL
 
 
+def embeddings_come_as_floats_of_unit_length_and_like_is_near_like():
+    texts = ["The cat sleeps on the sofa.", "A kitten is napping on the couch.", "Interest rates rose by half a percent."]
+    answer = client.embeddings.create(model=MODEL, input=texts)
+    assert [one.index for one in answer.data] == [0, 1, 2] and answer.usage.prompt_tokens == answer.usage.total_tokens > 15
+    vectors = [one.embedding for one in answer.data]
+    plain = client.embeddings.create(model=MODEL, input=texts[0], encoding_format="float").data[0].embedding
+    assert plain == vectors[0], "base64, which this client asks for by itself, holds the same floats"
+    dot = lambda a, b: sum(x * y for x, y in zip(a, b))  # noqa: E731
+    assert abs(dot(plain, plain) - 1) < 1e-5
+    assert dot(vectors[0], vectors[1]) > dot(vectors[0], vectors[2])
+
+
 def errors_are_the_clients_own_types():
     raises(openai.NotFoundError, 404, lambda: client.chat.completions.create(model="gpt-5", messages=HELLO))
     bad = raises(openai.BadRequestError, 400, lambda: chat(temperature=9))
@@ -237,6 +249,7 @@ TESTS = [
     completions_are_answered_streamed_and_not,
     max_completion_tokens_wins,
     models_are_listed_and_found,
+    embeddings_come_as_floats_of_unit_length_and_like_is_near_like,
     errors_are_the_clients_own_types,
     a_timeout_is_the_clients_and_frees_the_request,
     a_stream_that_is_closed_frees_the_request,

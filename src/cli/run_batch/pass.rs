@@ -186,7 +186,7 @@ impl<'a> Pass<'a> {
     fn apply(&mut self, output: Output) {
         let tokenizer = self.host.tokenizer;
         let (id, result) = match output {
-            Output::Prefilled { .. } => return,
+            Output::Prefilled { .. } | Output::Pooled { .. } => return,
             Output::Admitted { id, cached_tokens, nanos } => {
                 if let Some(&(number, choice)) = self.requests.get(&id) {
                     self.answering(number).admitted(choice, cached_tokens, nanos);

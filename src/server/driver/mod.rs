@@ -80,6 +80,8 @@ pub enum What {
     },
     /// Its next token.
     Token(Token),
+    /// The mean of its prompt's last hidden states.
+    Pooled(Vec<f32>),
     /// Its end.
     Finished(FinishReason),
     /// Its end, and the body's.
@@ -118,6 +120,7 @@ impl Said {
     fn bytes(&self) -> usize {
         let more = match &self.what {
             What::Token(token) => token.top.len() * size_of::<(u32, f32)>(),
+            What::Pooled(mean) => mean.len() * size_of::<f32>(),
             _ => 0,
         };
         size_of::<Self>() + more

@@ -198,6 +198,7 @@ impl Driver {
                     self.meter.admitted(id, nanos, cached_tokens);
                     (id, What::Admitted { cached_tokens, nanos })
                 }
+                Output::Pooled { id, mean } => (id, What::Pooled(mean)),
                 Output::Token { id, token } => {
                     self.meter.token(id, token.nanos);
                     (id, What::Token(token))

@@ -190,6 +190,7 @@ impl Way {
                 });
                 Ok(Heard::End(choice, rest?))
             }
+            What::Pooled(_) => Ok(Heard::Nothing),
             What::Failed(failure) => Err(failure.into()),
         }
     }

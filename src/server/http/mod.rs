@@ -9,6 +9,7 @@
 //! ```
 
 mod answer;
+mod embeddings;
 mod guard;
 mod listen;
 mod reply;
@@ -59,6 +60,8 @@ pub struct Loaded {
     pub context_tokens: u32,
     /// Token ids are below it.
     pub vocab: u32,
+    /// Width of an embedding.
+    pub width: u32,
     /// The engine.
     pub engine: Handle,
     /// Its figures.

@@ -12,7 +12,7 @@ use tower_http::services::ServeDir;
 
 use super::super::openai::ApiError;
 use super::guard::{self, Working};
-use super::{Shared, answer, reply, status, texts};
+use super::{Shared, answer, embeddings, reply, status, texts};
 
 /// How long a browser may remember what an origin may do.
 const CORS_SECONDS: u64 = 3600;
@@ -22,6 +22,7 @@ pub(super) fn router(server: Shared) -> Router {
     let mut router = Router::new()
         .route("/v1/chat/completions", post(answer::chat))
         .route("/v1/completions", post(answer::completions))
+        .route("/v1/embeddings", post(embeddings::embeddings))
         .route("/v1/models", get(status::models))
         .route("/v1/models/{*name}", get(status::model))
         .route("/v1/trace", get(status::trace))

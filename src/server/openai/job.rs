@@ -94,7 +94,7 @@ impl Job {
         let params = Params::read(fields, endpoint, host, seed)?;
         let prompts = match endpoint {
             Endpoint::Chat => vec![prompt::from_messages(fields, host)?],
-            Endpoint::Completions => prompt::from_prompt(fields, host)?,
+            Endpoint::Completions => prompt::from_field("prompt", CHOICES_MAX as usize, fields, host)?,
         };
         let choices = prompts.len() as u64 * u64::from(params.n);
         if choices > u64::from(CHOICES_MAX) {

@@ -1,9 +1,10 @@
-//! OpenAI's wire format: chat completions, completions, batch files.
+//! OpenAI's wire format: chat completions, completions, embeddings, batch files.
 //!
 //! ```text
 //! body ──fields, params, prompt──▶ Job ──▶ engine requests, one a choice
 //! engine tokens ──choice──▶ Answering ──response, logprobs, usage──▶ body
 //!                                      └─stream──▶ events
+//! embeddings: texts in, means of hidden states out
 //! batch: the lines of a batch file, one such body each
 //! error: what goes wrong, as clients expect to be told
 //! ```
@@ -11,6 +12,7 @@
 mod answering;
 pub mod batch;
 mod choice;
+mod embeddings;
 mod error;
 mod fields;
 mod job;
@@ -22,6 +24,7 @@ mod stream;
 mod usage;
 
 pub use answering::{Answering, Pushed};
+pub use embeddings::Embeddings;
 pub use error::{ApiError, ErrorBody};
 pub use job::{Endpoint, Host, Job, drawn_seed};
 pub use params::Params;

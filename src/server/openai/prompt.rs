@@ -6,7 +6,7 @@ use super::error::ApiError;
 use super::fields::Fields;
 use super::job::Host;
 use crate::error::Error;
-use crate::limits::{CHOICES_MAX, MESSAGES_MAX};
+use crate::limits::MESSAGES_MAX;
 use crate::text::chat::{ChatTemplate, Content, Message};
 
 /// The one prompt of a chat: messages through the model's template.
@@ -91,24 +91,27 @@ fn message(index: usize, value: &Value) -> Result<Message, ApiError> {
     Ok(Message { role: role.to_owned(), content })
 }
 
-/// The prompts of a completion: one text, one list of ids, or a list of either.
-pub(super) fn from_prompt(fields: Fields<'_>, host: &Host<'_>) -> Result<Vec<Vec<u32>>, ApiError> {
-    const PARAM: &str = "prompt";
-    let wrong = || ApiError::expected(PARAM, "a text, a list of token ids, or a list of either", fields.get(PARAM));
-    let value = fields.get(PARAM).ok_or_else(wrong)?;
-    let most = CHOICES_MAX as usize;
+/// The prompts of a body, up to `most` of them: one text, one list of ids, or a list of either.
+pub(super) fn from_field(
+    param: &'static str,
+    most: usize,
+    fields: Fields<'_>,
+    host: &Host<'_>,
+) -> Result<Vec<Vec<u32>>, ApiError> {
+    let wrong = || ApiError::expected(param, "a text, a list of token ids, or a list of either", fields.get(param));
+    let value = fields.get(param).ok_or_else(wrong)?;
     let prompts = match value {
-        Value::String(text) => vec![encode(text, host)?],
+        Value::String(text) => vec![encode(text, param, host)?],
         Value::Array(list) if list.iter().all(Value::is_number) && !list.is_empty() => {
             vec![ids(list).ok_or_else(wrong)?]
         }
         Value::Array(list) if list.len() > most => {
-            let message = format!("prompt: expected at most {most} prompts, got {}", list.len());
-            return Err(ApiError::invalid(PARAM, message));
+            let message = format!("{param}: expected at most {most} prompts, got {}", list.len());
+            return Err(ApiError::invalid(param, message));
         }
         Value::Array(list) if !list.is_empty() => {
             let one = |value: &Value| match value {
-                Value::String(text) => encode(text, host),
+                Value::String(text) => encode(text, param, host),
                 Value::Array(list) if !list.is_empty() => ids(list).ok_or_else(wrong),
                 _ => Err(wrong()),
             };
@@ -116,7 +119,7 @@ pub(super) fn from_prompt(fields: Fields<'_>, host: &Host<'_>) -> Result<Vec<Vec
         }
         _ => return Err(wrong()),
     };
-    prompts.into_iter().map(|ids| check_ids(ids, PARAM, host)).collect()
+    prompts.into_iter().map(|ids| check_ids(ids, param, host)).collect()
 }
 
 /// Texts of a completion's prompts, for `echo`: as they were sent, or what their ids spell.
@@ -139,15 +142,16 @@ fn ids(list: &[Value]) -> Option<Vec<u32>> {
 }
 
 /// A text as `run --raw` encodes it; a text without tokens becomes the beginning-of-sequence token.
-fn encode(text: &str, host: &Host<'_>) -> Result<Vec<u32>, ApiError> {
-    check_fits(host.tokenizer.fewest_tokens(text), "prompt", host)?;
-    let ids = host.tokenizer.encode_raw(text).map_err(|error| ApiError::from_error(&error, "prompt"))?;
+fn encode(text: &str, param: &str, host: &Host<'_>) -> Result<Vec<u32>, ApiError> {
+    check_fits(host.tokenizer.fewest_tokens(text), param, host)?;
+    let ids = host.tokenizer.encode_raw(text).map_err(|error| ApiError::from_error(&error, param))?;
     match (ids.is_empty(), host.tokenizer.bos()) {
         (false, _) => Ok(ids),
         (true, Some(bos)) => Ok(vec![bos]),
         (true, None) => {
-            let message = "prompt: it is empty, and this model has no beginning-of-sequence token to start from";
-            Err(ApiError::invalid("prompt", message))
+            let message =
+                format!("{param}: it is empty, and this model has no beginning-of-sequence token to start from");
+            Err(ApiError::invalid(param, message))
         }
     }
 }

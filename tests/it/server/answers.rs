@@ -332,3 +332,49 @@ fn the_dashboard_names_only_figures_that_are_told() {
     }
     assert!(count > 20);
 }
+
+#[test]
+fn embeddings_are_the_same_in_any_form_and_company() {
+    let server = shared();
+    let ask = |body: Value| server.post("/v1/embeddings", &body).expect(200).json();
+    let texts = ["It rains.", "It rains, and rains, and then it rains some more, until nobody counts.", "Sun"];
+    let all = ask(json!({"model": "gpt-4o", "input": texts}));
+    assert_eq!(
+        (&all["object"], &all["model"], all["data"].as_array().map(Vec::len)),
+        (&json!("list"), &json!("gpt-4o"), Some(3))
+    );
+    let floats =
+        |value: &Value| -> Vec<f64> { value.as_array().expect("floats").iter().filter_map(Value::as_f64).collect() };
+    for (index, text) in texts.iter().enumerate() {
+        let alone = ask(json!({"input": text}));
+        assert_eq!(alone["data"][0]["embedding"], all["data"][index]["embedding"], "{text}");
+        assert_eq!(all["data"][index]["index"], index);
+        let length: f64 = floats(&alone["data"][0]["embedding"]).iter().map(|x| x * x).sum();
+        assert!((length - 1.0).abs() < 1e-5, "{length}");
+        let ids = server.post("/tokenize", &json!({"prompt": text})).expect(200).json()["tokens"].clone();
+        let by_ids = ask(json!({"input": ids, "encoding_format": "float"}));
+        assert_eq!(by_ids["data"], alone["data"], "{text}");
+        assert_eq!(alone["usage"]["prompt_tokens"].as_u64(), ids.as_array().map(|ids| ids.len() as u64));
+        assert_eq!(alone["usage"]["total_tokens"], alone["usage"]["prompt_tokens"]);
+    }
+    assert_ne!(all["data"][0]["embedding"], all["data"][2]["embedding"]);
+    let raw = ask(json!({"input": texts[0], "normalize": false}));
+    let (raw, unit) = (floats(&raw["data"][0]["embedding"]), floats(&all["data"][0]["embedding"]));
+    let scale = raw.iter().map(|x| x * x).sum::<f64>().sqrt();
+    assert!(raw.iter().zip(&unit).all(|(raw, unit)| (raw / scale - unit).abs() < 1e-6));
+    let many = ask(json!({"input": vec!["a"; 300]}));
+    assert_eq!(many["data"].as_array().map(Vec::len), Some(300), "more than one wave");
+    for (body, param) in [
+        (json!({}), "input"),
+        (json!({"input": []}), "input"),
+        (json!({"input": [[]]}), "input"),
+        (json!({"input": {"a": 1}}), "input"),
+        (json!({"input": vec!["a"; 3000]}), "input"),
+        (json!({"input": "word ".repeat(5000)}), "input"),
+        (json!({"input": "a", "dimensions": 3}), "dimensions"),
+        (json!({"input": "a", "encoding_format": "int8"}), "encoding_format"),
+    ] {
+        assert_eq!(server.post("/v1/embeddings", &body).expect(400).error()["param"], param, "{param}");
+    }
+    server.wait_idle();
+}

@@ -5,6 +5,7 @@ mod fields;
 mod life;
 pub(crate) mod process;
 mod recovery;
+mod replay;
 mod security;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -66,7 +66,7 @@ fn read(mut answers: Answers) -> (Vec<u32>, Option<Failure>) {
     let mut ids = Vec::new();
     loop {
         match pollster::block_on(answers.next()).expect("every request ends").what {
-            What::Admitted { .. } => {}
+            What::Admitted { .. } | What::Pooled(_) => {}
             What::Token(token) => ids.push(token.id),
             What::Finished(_) => return (ids, None),
             What::Failed(failure) => return (ids, Some(failure)),
