@@ -1,6 +1,8 @@
 //! The server as clients meet it: a process, a port, and the toy model on the CPU twin, so that no adapter is needed.
 
 mod answers;
+pub(crate) mod fake;
+mod faults;
 mod fields;
 mod life;
 pub(crate) mod process;
