@@ -56,7 +56,7 @@ async fn answer(
     request: Request,
 ) -> Result<Response, ApiError> {
     server.answers()?;
-    let place = working.enter(client.tenant)?;
+    let place = working.enter(&client)?;
     let body = reply::body(request).await?;
     let number = server.next();
     let reader = server.clone();

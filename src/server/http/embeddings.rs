@@ -21,7 +21,7 @@ pub(super) async fn embeddings(
     request: Request,
 ) -> Result<Response, ApiError> {
     server.answers()?;
-    let _place = working.enter(client.tenant)?;
+    let _place = working.enter(&client)?;
     let body = reply::body(request).await?;
     let reader = server.clone();
     let read = tokio::task::spawn_blocking(move || {

@@ -51,6 +51,8 @@ pub struct Access {
 pub(super) struct Client {
     /// Whose share of the device it takes.
     pub(super) tenant: u64,
+    /// It came with a key; without any, all are one client, and connections and the queue bound them.
+    pub(super) has_key: bool,
     /// Part of the cache salt.
     pub(super) salt: Option<String>,
     /// Whether its requests may name a priority.
@@ -70,11 +72,12 @@ pub(super) struct Place {
 }
 
 impl Working {
-    /// A place for one more request of a tenant.
-    pub(super) fn enter(&self, tenant: u64) -> Result<Place, ApiError> {
+    /// A place for one more request of a client.
+    pub(super) fn enter(&self, client: &Client) -> Result<Place, ApiError> {
+        let tenant = client.tenant;
         let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let count = all.entry(tenant).or_default();
-        if *count >= KEY_REQUESTS_MAX {
+        if client.has_key && *count >= KEY_REQUESTS_MAX {
             let message = format!("too many requests at once: expected at most {KEY_REQUESTS_MAX} of one key");
             return Err(reply::error(429, "rate_limit_error", Some("concurrency"), &message));
         }
@@ -121,7 +124,7 @@ impl Access {
                 return Err(reply::error(403, "permission_error", Some("origin"), message));
             }
         }
-        let open = Client { tenant: 0, salt: None, may_prioritise: true, arrived_nanos: 0 };
+        let open = Client { tenant: 0, has_key: false, salt: None, may_prioritise: true, arrived_nanos: 0 };
         if self.keys.is_empty() || uri.path() == "/health" {
             return Ok(open);
         }
@@ -130,7 +133,7 @@ impl Access {
         // Not the digest that keys are checked by: a salt must not help to find one.
         let salt = || Sha256::new_with_prefix("cache salt").chain_update(key.digest).finalize();
         let salt = (!self.shared_cache).then(|| salt().iter().map(|byte| format!("{byte:02x}")).collect());
-        Ok(Client { tenant, salt, may_prioritise: key.may_prioritise, arrived_nanos: 0 })
+        Ok(Client { tenant, has_key: true, salt, may_prioritise: key.may_prioritise, arrived_nanos: 0 })
     }
 
     /// The key that a request carries. Every key is compared whole, whichever fits.

@@ -71,19 +71,23 @@ pub(super) async fn model(State(server): State<Shared>, Path(name): Path<String>
     Ok(reply::json(&card(loaded, name)))
 }
 
-/// `/v1/trace`: what is live, then every event.
+/// `/v1/trace`: what is live, then every event, until the server drains: a watcher is nothing to wait for.
 pub(super) async fn trace(State(server): State<Shared>) -> Result<Response, ApiError> {
     let loaded = server.answers()?;
     let watch = loaded.engine.watch().await.map_err(|_| ApiError::from(Failure::ShuttingDown))?;
     let mut first = String::new();
     watch.snapshot.iter().for_each(|line| push(&mut first, line));
-    let parts = stream::unfold(Some((Some(first), watch.live)), |state| async move {
-        let (first, mut live) = state?;
+    let phase = server.phase.subscribe();
+    let parts = stream::unfold(Some((Some(first), watch.live, phase)), |state| async move {
+        let (first, mut live, mut phase) = state?;
         if let Some(first) = first {
-            return Some((Ok::<Bytes, Infallible>(first.into()), Some((None, live))));
+            return Some((Ok::<Bytes, Infallible>(first.into()), Some((None, live, phase))));
         }
-        let (part, goes_on) = next(&mut live).await?;
-        Some((Ok(part), goes_on.then_some((None, live))))
+        let (part, goes_on) = tokio::select! {
+            _ = phase.wait_for(|phase| *phase != Phase::Ready) => None,
+            next = next(&mut live) => next,
+        }?;
+        Some((Ok(part), goes_on.then_some((None, live, phase))))
     });
     Ok(reply::events(Body::from_stream(parts)))
 }

@@ -96,6 +96,12 @@ fn is_no_call(value: &Value) -> bool {
 }
 
 impl Params {
+    /// The seed, where it is to be told: nobody chose it, and it matters.
+    #[must_use]
+    pub fn drawn_seed(&self) -> Option<u64> {
+        self.sampling.seed.filter(|_| self.seed_is_drawn)
+    }
+
     /// Reads them; what is absent is as the host has it. `seed` is for who names none.
     pub(super) fn read(fields: Fields<'_>, endpoint: Endpoint, host: &Host<'_>, seed: u64) -> Result<Self, ApiError> {
         refuse_unsupported(fields)?;

@@ -51,6 +51,9 @@ pub struct Completion<C> {
     usage: Usage,
     #[serde(skip_serializing_if = "Option::is_none")]
     timings: Option<Timings>,
+    /// Where nobody chose it and it matters: with it the same request gives the same answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
 }
 
 /// A choice of a chat.
@@ -143,5 +146,6 @@ fn completion<C>(
         choices,
         usage: Usage::of(answering),
         timings: if head.timed { Timings::of(answering) } else { None },
+        seed: answering.job().params.drawn_seed(),
     }
 }

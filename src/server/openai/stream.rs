@@ -39,6 +39,16 @@ struct Chunk<'a, C: Serialize> {
     usage: Option<Option<Usage>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timings: Option<Timings>,
+    /// As in a whole response, with the last choice's end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+}
+
+/// What the event says that ends the last choice.
+#[derive(Default)]
+struct Last {
+    timings: Option<Timings>,
+    seed: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -135,8 +145,10 @@ impl Stream {
         if answering.job().params.stream_usage != StreamUsage::No {
             let usage = Some(Some(Usage::of(answering)));
             match answering.job().endpoint {
-                Endpoint::Chat => self.write::<ChatChoice<'_>>(out, &[], usage, None, answering, host),
-                Endpoint::Completions => self.write::<TextChoice<'_>>(out, &[], usage, None, answering, host),
+                Endpoint::Chat => self.write::<ChatChoice<'_>>(out, &[], usage, Last::default(), answering, host),
+                Endpoint::Completions => {
+                    self.write::<TextChoice<'_>>(out, &[], usage, Last::default(), answering, host)
+                }
             }
         }
         out.push_str("data: [DONE]\n\n");
@@ -163,20 +175,23 @@ impl Stream {
             StreamUsage::All => Some(Some(Usage::of(answering))),
         };
         let is_last = part.finish.is_some() && answering.is_done();
-        let timings = if is_last && self.timed { Timings::of(answering) } else { None };
+        let last = match is_last {
+            true => Last { timings: self.timed.then(|| Timings::of(answering)).flatten(), seed: params.drawn_seed() },
+            false => Last::default(),
+        };
         let (index, finish_reason) = (part.index, part.finish);
         match answering.job().endpoint {
             Endpoint::Chat => {
                 let logprobs = from.map(|from| logprobs::of_chat(choice, from, host.tokenizer));
                 let delta = Delta { role: part.is_first.then_some("assistant"), content: part.text };
                 let choice = ChatChoice { index, delta, logprobs, finish_reason, token_ids };
-                self.write(out, &[choice], usage, timings, answering, host);
+                self.write(out, &[choice], usage, last, answering, host);
             }
             Endpoint::Completions => {
                 let logprobs = from.map(|from| logprobs::of_text(choice, from, host.tokenizer));
                 let text = part.text.unwrap_or("");
                 let choice = TextChoice { index, text, logprobs, finish_reason, token_ids };
-                self.write(out, &[choice], usage, timings, answering, host);
+                self.write(out, &[choice], usage, last, answering, host);
             }
         }
     }
@@ -186,7 +201,7 @@ impl Stream {
         out: &mut String,
         choices: &[C],
         usage: Option<Option<Usage>>,
-        timings: Option<Timings>,
+        last: Last,
         answering: &Answering,
         host: &Host<'_>,
     ) {
@@ -195,7 +210,8 @@ impl Stream {
             Endpoint::Completions => "text_completion",
         };
         let (id, created, model) = (self.name.as_str(), self.created, host.model);
-        data(out, &Chunk { id, object, created, model, choices, usage, timings });
+        let Last { timings, seed } = last;
+        data(out, &Chunk { id, object, created, model, choices, usage, timings, seed });
     }
 }
 

@@ -125,3 +125,83 @@ fn a_taken_port_is_an_error_that_names_it() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains(&server.address), "{output:?}");
 }
+
+#[test]
+fn a_watcher_of_the_trace_is_nothing_to_wait_for() {
+    let mut server = Server::start(&["--model", "toy", "--device", "twin", "--drain", "3600"]);
+    let mut watch = server.open("GET", "/v1/trace", None);
+    assert!(watch.line_with("data: ").is_some());
+    server.signal("TERM");
+    assert_eq!(server.wait(), Some(0));
+    watch.rest();
+}
+
+#[test]
+fn sigterm_under_load_lets_every_stream_finish_and_the_trace_is_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let trace = folder.path().join("t.jsonl").display().to_string();
+    let mut server = Server::start(&[
+        "--model",
+        "toy",
+        "--device",
+        "twin",
+        "--max-num-seqs",
+        "4",
+        "--drain",
+        "600",
+        "--trace",
+        &trace,
+    ]);
+    // Four run, four wait.
+    let mut streams: Vec<_> =
+        (0..8).map(|_| server.open("POST", "/v1/completions", Some(&long(12, true).to_string()))).collect();
+    assert!(streams[0].line_with("data: ").is_some());
+    while server.figure("twostroke:num_requests_running") + server.figure("twostroke:num_requests_waiting") < 8.0 {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    server.signal("TERM");
+    for stream in streams {
+        let rest = stream.rest();
+        assert!(rest.contains("[DONE]") && rest.contains("\"finish_reason\":\"length\""), "{rest}");
+    }
+    assert_eq!(server.wait(), Some(0));
+    let told = std::fs::read_to_string(trace).expect("a trace");
+    assert_eq!(told.lines().filter(|line| line.contains("\"kind\":\"finish\"")).count(), 8);
+}
+
+#[test]
+fn a_full_disk_under_the_trace_is_told_once_and_the_server_goes_on() {
+    if !std::path::Path::new("/dev/full").exists() {
+        println!("SKIP no /dev/full");
+        return;
+    }
+    let args = ["--model", "toy", "--device", "twin", "--trace", "/dev/full"];
+    let mut server = Server::start_with(&args, |_| ());
+    server.wait_for("the trace ends here");
+    let mut server = server.ready();
+    for _ in 0..3 {
+        server.post("/v1/completions", &long(4, false)).expect(200);
+    }
+    server.signal("TERM");
+    server.wait_for("finishing");
+    assert_eq!(server.times_said("the trace ends here"), 1);
+    assert_eq!(server.wait(), Some(0));
+}
+
+#[test]
+fn a_seed_that_nobody_chose_is_told_and_brings_the_answer_back() {
+    let server = shared();
+    let ask = |more: Value| {
+        let mut body = json!({"prompt": "Once upon", "max_tokens": 12, "temperature": 1.0, "ignore_eos": true});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        server.post("/v1/completions", &body).expect(200)
+    };
+    let (first, second) = (ask(json!({})).json(), ask(json!({})).json());
+    assert_ne!(first["seed"], second["seed"]);
+    let again = ask(json!({"seed": first["seed"]})).json();
+    assert_eq!(again["choices"][0]["text"], first["choices"][0]["text"]);
+    assert!(again.get("seed").is_none(), "the client knows it");
+    assert!(ask(json!({"temperature": 0})).json().get("seed").is_none(), "it decides nothing");
+    let events = ask(json!({"stream": true})).events();
+    assert!(events.last().expect("a finish")["seed"].is_u64(), "{events:?}");
+}

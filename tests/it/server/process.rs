@@ -175,6 +175,11 @@ impl Server {
         }
     }
 
+    /// How many lines with `part` were read so far.
+    pub(crate) fn times_said(&self, part: &str) -> usize {
+        self.said.iter().filter(|line| line.contains(part)).count()
+    }
+
     /// Sends a request and leaves the connection open.
     pub(crate) fn open(&self, method: &str, path: &str, body: Option<&str>) -> Open {
         let mut request = format!("{method} {path} HTTP/1.1\r\nConnection: close\r\n");
