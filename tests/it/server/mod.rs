@@ -9,6 +9,7 @@ pub(crate) mod process;
 mod recovery;
 mod replay;
 mod security;
+mod soak;
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 

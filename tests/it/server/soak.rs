@@ -1,0 +1,96 @@
+//! Mixed load for a while, with clients that leave and bodies that are wrong: pages come back and memory stays where it was. Two
+//! minutes, an hour with `TWOSTROKE_FULL`.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::process::Server;
+use crate::pairwise::Random;
+
+const CLIENTS: u64 = 6;
+/// What allocators and caches may still take once everything has been used.
+const GROWTH_KIB_MAX: u64 = 8 << 10;
+
+/// Memory of a process that is its own, in KiB.
+fn own_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name}"));
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+    };
+    of("RssAnon:") + of("VmSwap:")
+}
+
+/// One request, whatever comes; `true` when it was answered as it should.
+fn one(server: &Server, random: &mut Random) -> bool {
+    let prompt: Vec<usize> = (0..1 + random.below(120)).map(|_| 300 + random.below(5000)).collect();
+    let tokens = 1 + random.below(12);
+    let body = json!({"prompt": prompt, "max_tokens": tokens, "temperature": 0.8, "ignore_eos": true});
+    let with = |name: &str, value: Value| {
+        let mut body = body.clone();
+        body[name] = value;
+        body
+    };
+    match random.below(100) {
+        0..5 => {
+            let mut stream = server.open("POST", "/v1/completions", Some(&with("stream", json!(true)).to_string()));
+            (0..random.below(3)).all(|_| stream.line_with("data: ").is_some())
+        }
+        5..7 => server.post("/v1/completions", &with("temperature", json!("hot"))).status == 400,
+        7..9 => server.open("POST", "/v1/completions", Some("{\"prompt\": [")).reply().status == 400,
+        9..10 => server.get("/nothing").status == 404,
+        10..40 => {
+            let reply = server.post("/v1/completions", &with("stream", json!(true)));
+            reply.status == 200 && reply.body.ends_with("data: [DONE]\n\n")
+        }
+        40..50 => {
+            let messages = json!([{"role": "user", "content": "Say it again."}]);
+            server.post("/v1/chat/completions", &json!({"messages": messages, "max_tokens": tokens})).status == 200
+        }
+        50..55 => server.post("/v1/embeddings", &json!({"input": prompt})).status == 200,
+        55..60 => server.get("/metrics").status == 200,
+        60..65 => server.post("/v1/completions", &with("n", json!(3))).status == 200,
+        _ => server.post("/v1/completions", &body).status == 200,
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_and_pages_are_flat_under_mixed_load() {
+    let seconds = if std::env::var_os("TWOSTROKE_FULL").is_some() { 3600 } else { 120 };
+    let args = ["--model", "toy", "--device", "twin", "--kv-memory", "4MiB", "--max-num-seqs", "8"];
+    let server = Server::start(&args);
+    let (stop, asked, wrong) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let (start, length) = (Instant::now(), Duration::from_secs(seconds));
+    let mut samples = Vec::new();
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (server, stop, asked, wrong) = (&server, &stop, &asked, &wrong);
+            scope.spawn(move || {
+                let mut random = Random::new(client);
+                while !stop.load(Ordering::SeqCst) {
+                    wrong.fetch_add(u64::from(!one(server, &mut random)), Ordering::SeqCst);
+                    asked.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        while start.elapsed() < length {
+            std::thread::sleep(length / 60);
+            samples.push(own_kib(server.child.id()));
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+    server.wait_idle();
+    let (asked, wrong) = (asked.into_inner(), wrong.into_inner());
+    println!("{asked} requests in {seconds} s; KiB: {samples:?}");
+    assert!(asked > 50 && wrong == 0, "{wrong} of {asked} were not answered as they should");
+    assert!(server.figure("twostroke:kv_cache_usage_perc") == 0.0, "pages are left");
+    let warm = *samples[..samples.len() / 4].iter().max().expect("samples");
+    let late = *samples[samples.len() * 3 / 4..].iter().min().expect("samples");
+    assert!(
+        late <= warm + GROWTH_KIB_MAX,
+        "{warm} KiB at most in the first quarter, {late} at least in the last: {samples:?}"
+    );
+}
