@@ -1,12 +1,29 @@
 //! Attempts, and what each gets.
+//!
+//! ```text
+//! attempt                                   gets
+//! no key, a wrong key                       401, on every route but /health
+//! another origin; a Host that is not ours   403
+//! a path that climbs                        400 or 404, no file
+//! a body of 1 GB, with and without length   413, before it is read
+//! JSON 10,000 deep, 1e999, no JSON          400                                   (fields)
+//! a head too large, or of too many fields   431
+//! a head that never ends                    closed after HEAD_SECONDS_MAX; others are served
+//! a template bomb                           400, out of fuel or room; others are served
+//! control tokens in a message               plain text                            (fields)
+//! listening beyond loopback without a key   refused at start, exit 2
+//! ```
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::process::Server;
 use super::shared;
+use crate::cli_program::TinyModel;
+use crate::model_writer::TinyLlama;
 
 fn toy(more: &[&str]) -> Server {
     let mut args = vec!["--model", "toy", "--device", "twin"];
@@ -119,4 +136,40 @@ fn listening_beyond_this_machine_needs_a_key_or_a_word() {
     let output = command.env_remove("TWOSTROKE_API_KEY").output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--insecure"));
+}
+
+#[test]
+fn a_template_that_never_ends_is_a_400_and_others_go_on_meanwhile() {
+    for bomb in [
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+        "{% for a in range(100000) %}{{ 'x' * 100000 }}{% endfor %}",
+        "{% set ns = namespace(x='x') %}{% for a in range(64) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}{{ ns.x }}",
+    ] {
+        let model = TinyModel::new(&TinyLlama::default(), |gguf| {
+            gguf.set("tokenizer.chat_template", Meta::str(bomb));
+        });
+        let path = model.path().display().to_string();
+        let server = Server::start(&["--model", &path, "--device", "twin"]);
+        let body = json!({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1});
+        let open = server.open("POST", "/v1/chat/completions", Some(&body.to_string()));
+        server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1})).expect(200);
+        let reply = open.reply().expect(400);
+        assert_eq!(reply.error()["param"], "messages", "{bomb}: {}", reply.body);
+    }
+}
+
+#[test]
+fn a_head_that_never_ends_is_closed_and_others_go_on_meanwhile() {
+    let server = shared();
+    let mut slow: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(&server.address).expect("a connection")).collect();
+    for socket in &mut slow {
+        socket.write_all(b"POST /v1/completions HTTP/1.1\r\nHost: ").expect("sent");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    }
+    server.get("/health").expect(200);
+    for mut socket in slow {
+        let mut bytes = Vec::new();
+        socket.read_to_end(&mut bytes).expect("it is closed, not left open");
+        assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 408"), "{:?}", String::from_utf8_lossy(&bytes));
+    }
 }
