@@ -23,6 +23,7 @@ mod format_corpus;
 mod format_gguf;
 mod format_loader;
 mod format_safetensors;
+mod fuzz;
 mod golden_gemma3;
 mod golden_smollm2;
 mod golden_tiny;

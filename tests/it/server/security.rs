@@ -23,7 +23,7 @@ use serde_json::json;
 use super::process::Server;
 use super::shared;
 use crate::cli_program::TinyModel;
-use crate::model_writer::TinyLlama;
+use crate::model_writer::{Meta, TinyLlama};
 
 fn toy(more: &[&str]) -> Server {
     let mut args = vec!["--model", "toy", "--device", "twin"];
@@ -161,7 +161,8 @@ fn a_template_that_never_ends_is_a_400_and_others_go_on_meanwhile() {
 #[test]
 fn a_head_that_never_ends_is_closed_and_others_go_on_meanwhile() {
     let server = shared();
-    let mut slow: Vec<TcpStream> = (0..50).map(|_| TcpStream::connect(&server.address).expect("a connection")).collect();
+    let mut slow: Vec<TcpStream> =
+        (0..50).map(|_| TcpStream::connect(&server.address).expect("a connection")).collect();
     for socket in &mut slow {
         socket.write_all(b"POST /v1/completions HTTP/1.1\r\nHost: ").expect("sent");
         socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
