@@ -56,6 +56,39 @@ fn one(server: &Server, random: &mut Random) -> bool {
     }
 }
 
+/// Drops `count` streams at random tokens, some before the first, 20 at a time; waits until the server has noticed.
+fn drop_streams(server: &Server, count: u64, first: u64) {
+    std::thread::scope(|scope| {
+        for client in 0..20 {
+            scope.spawn(move || {
+                let mut random = Random::new(first + client);
+                for _ in 0..count / 20 {
+                    let prompt: Vec<usize> = (0..1 + random.below(40)).map(|_| 300 + random.below(5000)).collect();
+                    let body = json!({"prompt": prompt, "max_tokens": 900, "stream": true, "ignore_eos": true});
+                    let mut stream = server.open("POST", "/v1/completions", Some(&body.to_string()));
+                    for _ in 0..random.below(4) {
+                        assert!(stream.line_with("data: ").is_some(), "the stream goes on");
+                    }
+                }
+            });
+        }
+    });
+    server.wait_idle();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_thousand_dropped_streams_leave_memory_and_pages_where_they_were() {
+    let server = Server::start(&["--model", "toy", "--device", "twin", "--kv-memory", "4MiB", "--max-num-seqs", "32"]);
+    drop_streams(&server, 200, 1000);
+    let before = own_kib(server.child.id());
+    drop_streams(&server, 1000, 2000);
+    let after = own_kib(server.child.id());
+    println!("{before} KiB before, {after} after");
+    assert!(server.figure("twostroke:kv_cache_usage_perc") == 0.0, "pages are left");
+    assert!(after <= before + GROWTH_KIB_MAX, "{before} KiB before, {after} after");
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn memory_and_pages_are_flat_under_mixed_load() {
