@@ -446,3 +446,43 @@ fn more_end_tokens_than_min_tokens_can_keep_away_are_refused_and_change_nothing(
     assert!(engine.idle() && engine.scheduler().counters().waiting == 0);
     assert_eq!(run(&mut engine, vec![request])[0].tokens.len(), 3);
 }
+
+/// DESIGN.md §6's bound for these checkpoints' logits, here for what the head reads.
+const POOLED_TOLERANCE: f32 = 2e-3;
+
+fn check_pooled(label: &str, open: &dyn Fn() -> (Box<dyn Player<Kernel>>, Plan)) {
+    for name in ["gemma3", "llama-tied", "llama-untied-mha", "llama3-rope", "mistral-sw", "qwen2", "qwen3"] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/tiny").join(name);
+        let json = |file: &str| -> serde_json::Value {
+            serde_json::from_slice(&std::fs::read(folder.join(file)).expect("a golden")).expect("JSON")
+        };
+        let prompt = serde_json::from_value(json("golden.json")["ids"].clone()).expect("ids");
+        let golden: Vec<f32> = serde_json::from_value(json("embedding.json")["mean"].clone()).expect("a mean");
+        let (player, plan) = open();
+        let way = Way { chunk: Some(16), ..Way::crowd("golden") };
+        let mut engine = engine(&tiny(name), player, plan, &way);
+        let request = Request { prompt, max_tokens: Some(1), pool: true, ..Request::default() };
+        let answer = run(&mut engine, vec![request]).remove(0);
+        assert_eq!(answer.pooled.len(), golden.len(), "{name} on {label}");
+        for (i, (got, want)) in answer.pooled.iter().map(|&bits| f32::from_bits(bits)).zip(golden).enumerate() {
+            let bound = POOLED_TOLERANCE * (1.0 + want.abs());
+            assert!((got - want).abs() <= bound, "{name} on {label}: value {i} is {got}, expected {want} ± {bound}");
+        }
+    }
+}
+
+#[test]
+fn means_of_hidden_states_are_those_of_transformers_on_the_twin() {
+    check_pooled("twin", &|| (Box::new(Twin::new()), Plan::TWIN));
+}
+
+#[test]
+fn means_of_hidden_states_are_those_of_transformers_on_every_adapter() {
+    for_each_adapter(|label, make| {
+        check_pooled(label, &|| {
+            let player = make(Options::default());
+            let plan = player.plan();
+            (Box::new(player), plan)
+        });
+    });
+}

@@ -86,7 +86,8 @@ impl Device {
         }
         row.sample?;
         let position = u64::from(row.position) + row.tokens.len().max(1) as u64;
-        let id = self.words[(mix(self.keys[slot] ^ position) % self.words.len() as u64) as usize];
+        let at = mix(self.keys[slot] ^ position) % self.words.len() as u64;
+        let id = self.words[usize::try_from(at).expect("below the length")];
         Some(Sampled { id, logprob: None, top: Vec::new() })
     }
 
@@ -111,7 +112,7 @@ impl Executor for Device {
         match fault {
             None => {}
             // A driver may say so at once, or only when the result is asked for.
-            Some(Fault::Lost) if self.next_ticket % 2 == 0 => {
+            Some(Fault::Lost) if self.next_ticket.is_multiple_of(2) => {
                 self.seen.faults.fetch_add(1, Ordering::SeqCst);
                 return Err(Error::DeviceLost { reason: "a test took it".into(), adapter: "fake".into() });
             }
