@@ -205,8 +205,8 @@ pub const ANSWER_BYTES_MAX: usize = 4 << 20;
 pub const FEED_EVENTS_MAX: usize = 4096;
 /// Times that a failed device is rebuilt within two minutes.
 pub const REBUILDS_MAX: usize = 3;
-/// Longest that a step may take before the server says that it is not well.
-pub const WATCHDOG_NANOS: u64 = 60_000_000_000;
+/// Longest that a step may take before the server says that it is not well, by default.
+pub const WATCHDOG_SECONDS: u64 = 60;
 /// Seconds of silence in a stream after which it says that it lives.
 pub const PING_SECONDS: u64 = 10;
 /// Tokens that one `/tokenize` or `/detokenize` takes.

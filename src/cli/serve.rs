@@ -44,13 +44,13 @@ pub(super) fn serve(args: &ServeArgs) -> Result<()> {
 }
 
 async fn live(options: ServeOptions) -> Result<()> {
-    let ServeOptions { host, port, names, drain_seconds, access, batch, model } = options;
+    let ServeOptions { host, port, names, drain_seconds, watchdog_nanos, access, batch, model } = options;
     let (listener, address) = http::bind(&host, port).await?;
     say(&format!("listening at http://{address}"));
     let seed = model.seed.unwrap_or_else(random_seed);
     let run = u64::try_from(unix_seconds()).unwrap_or(0) << 16 | random_seed() & 0xffff;
     let server = Arc::new(Server::new(access, files_of_app(), seed, run));
-    let line = Line::new(Clock::start());
+    let line = Line::new(Clock::start()).with_watchdog(watchdog_nanos);
     let handle = line.handle();
     let ended = Arc::new(AtomicBool::new(false));
     let engine = {

@@ -9,7 +9,7 @@ use super::args::ModelArgs;
 use super::batch_args::{BatchArgs, BatchOptions};
 use super::options::ModelOptions;
 use crate::error::{Error, Result};
-use crate::limits::QUEUE_MAX;
+use crate::limits::{QUEUE_MAX, WATCHDOG_SECONDS};
 use crate::server::http::{Access, Key};
 
 /// Where keys are looked for beside the flags.
@@ -49,6 +49,9 @@ pub(super) struct ServeArgs {
     /// Seconds that answers may take to finish when the server is told to stop
     #[arg(long, value_name = "SECS", default_value_t = 30)]
     pub(super) drain: u64,
+    /// Seconds that a step may take while work waits before /health says 503
+    #[arg(long, value_name = "SECS", default_value_t = WATCHDOG_SECONDS, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(super) watchdog: u64,
     /// Listen beyond this machine without asking for a key
     #[arg(long)]
     pub(super) insecure: bool,
@@ -77,6 +80,7 @@ pub(super) struct ServeOptions {
     pub(super) port: u16,
     pub(super) names: Vec<String>,
     pub(super) drain_seconds: u64,
+    pub(super) watchdog_nanos: u64,
     pub(super) access: Access,
     pub(super) batch: BatchOptions,
     pub(super) model: ModelOptions,
@@ -110,6 +114,7 @@ impl ServeOptions {
             port: args.port,
             names: args.served_model_name.clone(),
             drain_seconds: args.drain,
+            watchdog_nanos: args.watchdog * 1_000_000_000,
             access: Access {
                 keys,
                 origins: args.allowed_origins.clone(),

@@ -21,7 +21,7 @@ use tokio::sync::{broadcast, oneshot};
 use crate::clock::Clock;
 use crate::engine::request::{FinishReason, Request, RequestId, Token};
 use crate::error::{Error, Result};
-use crate::limits::{ANSWER_BYTES_MAX, WATCHDOG_NANOS};
+use crate::limits::ANSWER_BYTES_MAX;
 
 pub use meter::Meter;
 pub use thread::{Driver, Line, Rebuild};
@@ -193,6 +193,7 @@ pub struct Handle {
     commands: mpsc::Sender<Command>,
     pulse: Arc<Pulse>,
     clock: Clock,
+    watchdog_nanos: u64,
 }
 
 impl Handle {
@@ -247,6 +248,6 @@ impl Handle {
     #[must_use]
     pub fn is_stuck(&self) -> bool {
         let moved = self.pulse.moved_nanos.load(Ordering::Relaxed);
-        self.pulse.busy.load(Ordering::Relaxed) && self.clock.nanos().saturating_sub(moved) > WATCHDOG_NANOS
+        self.pulse.busy.load(Ordering::Relaxed) && self.clock.nanos().saturating_sub(moved) > self.watchdog_nanos
     }
 }

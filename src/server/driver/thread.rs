@@ -16,6 +16,7 @@ use crate::engine::executor::Executor;
 use crate::engine::request::{Output, RequestId};
 use crate::engine::serving::Engine;
 use crate::error::{Error, Result};
+use crate::limits::WATCHDOG_SECONDS;
 
 /// Makes a new executor after the old one's device was lost.
 pub type Rebuild = Box<dyn FnMut() -> Result<Box<dyn Executor>>>;
@@ -52,7 +53,15 @@ impl Line {
     #[must_use]
     pub fn new(clock: Clock) -> Self {
         let (sender, commands) = mpsc::channel();
-        Self { handle: Handle { commands: sender, pulse: Arc::default(), clock }, commands }
+        let watchdog_nanos = WATCHDOG_SECONDS * 1_000_000_000;
+        Self { handle: Handle { commands: sender, pulse: Arc::default(), clock, watchdog_nanos }, commands }
+    }
+
+    /// Another time that work may wait without a step's end before [`Handle::is_stuck`] says so.
+    #[must_use]
+    pub fn with_watchdog(mut self, nanos: u64) -> Self {
+        self.handle.watchdog_nanos = nanos;
+        self
     }
 
     /// A handle.

@@ -26,6 +26,8 @@ use twostroke::text::tokenizer::Tokenizer;
 
 /// Requests that run at once.
 pub(crate) const SLOTS: u32 = 256;
+/// How long a step may take.
+pub(crate) const WATCHDOG: Duration = Duration::from_millis(500);
 /// Pages of the pool.
 pub(crate) const PAGES: u32 = 1 << 16;
 
@@ -197,7 +199,7 @@ impl Fake {
         let (tokenizer, words) = words();
         let vocab = tokenizer.vocab_size();
         let seen = Arc::new(Seen::default());
-        let line = Line::new(Clock::start());
+        let line = Line::new(Clock::start()).with_watchdog(u64::try_from(WATCHDOG.as_nanos()).expect("half a second"));
         let handle = line.handle();
         let clock = handle.clock();
         let meter = Meter::new("fake", clock);

@@ -54,6 +54,21 @@ fn ask(address: SocketAddr, body: &Value) -> Got {
     Got::Text(text)
 }
 
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut socket = TcpStream::connect(address).expect("a connection");
+    write!(socket, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut text = String::new();
+    socket.read_to_string(&mut text).expect("an answer");
+    text
+}
+
+/// A figure of `/metrics`.
+fn figure(address: SocketAddr, name: &str) -> f64 {
+    let text = get(address, "/metrics");
+    let line = text.lines().find(|line| line.split(['{', ' ']).next() == Some(name));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_else(|| panic!("{name} in {text}"))
+}
+
 /// 120 requests of different lengths, 24 at a time, half of them streamed.
 fn load(fake: &Fake) -> BTreeMap<usize, Got> {
     let address = fake.address;
@@ -139,14 +154,7 @@ fn a_thousand_streams_dropped_at_random_tokens_leave_nothing() {
         }
     });
     let until = Instant::now() + PATIENCE;
-    let figure = |name: &str| {
-        let mut socket = TcpStream::connect(address).expect("a connection");
-        write!(socket, "GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").expect("sent");
-        let mut text = String::new();
-        socket.read_to_string(&mut text).expect("the figures");
-        let line = text.lines().find(|line| line.split(['{', ' ']).next() == Some(name));
-        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_else(|| panic!("{name} in {text}"))
-    };
+    let figure = |name: &str| figure(address, name);
     while figure("twostroke:num_requests_running") + figure("twostroke:num_requests_waiting") > 0.0 || tasks() > before
     {
         assert!(Instant::now() < until, "{} tasks, {before} before", tasks());
@@ -154,4 +162,55 @@ fn a_thousand_streams_dropped_at_random_tokens_leave_nothing() {
     }
     assert!(figure("twostroke:kv_cache_usage_perc") == 0.0, "pages are left");
     assert!(matches!(ask(address, &json!({"prompt": [300], "max_tokens": 3, "stream": false})), Got::Text(_)));
+}
+
+#[test]
+fn a_client_that_does_not_read_loses_its_answer_and_the_others_are_not_kept_waiting() {
+    let fake = Fake::start(STEP, sound());
+    let address = fake.address;
+    // Far more than sockets and the mailbox hold.
+    let body =
+        json!({"prompt": [300], "max_tokens": 4000, "n": 100, "temperature": 1, "stream": true, "ignore_eos": true});
+    let slow = send(address, &body);
+    let other = json!({"prompt": [301, 302], "max_tokens": 400, "stream": true, "ignore_eos": true});
+    let got = ask(address, &other);
+    assert!(matches!(&got, Got::Text(text) if !text.is_empty()), "{got:?}");
+    let until = Instant::now() + PATIENCE;
+    while figure(address, "twostroke:num_requests_running") > 0.0 {
+        assert!(Instant::now() < until, "the answer that nobody reads goes on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let steps = fake.seen.steps.load(Ordering::SeqCst);
+    assert!(steps < 3900, "{steps} steps: it was made to its end");
+    // Whoever reads at last is told.
+    let mut rest = Vec::new();
+    let mut slow = slow;
+    slow.read_to_end(&mut rest).expect("an end");
+    assert!(String::from_utf8_lossy(&rest).contains("\"code\":\"slow_reader\""), "no word of it");
+}
+
+#[test]
+fn health_says_when_a_step_does_not_end_and_when_it_has() {
+    let slow = Arc::new(|step| (step == 5).then_some(Fault::Slow(Duration::from_secs(3))));
+    let fake = Fake::start(STEP, slow);
+    let address = fake.address;
+    assert!(get(address, "/health").starts_with("HTTP/1.1 200"));
+    let asked = send(address, &json!({"prompt": [300], "max_tokens": 12, "stream": true, "ignore_eos": true}));
+    let until = Instant::now() + PATIENCE;
+    let wait = |status: &str| {
+        loop {
+            let health = get(address, "/health");
+            if health.starts_with(status) {
+                return health;
+            }
+            assert!(Instant::now() < until, "never {status}: {health}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    assert!(wait("HTTP/1.1 503").contains("\"code\":\"stuck\""));
+    wait("HTTP/1.1 200");
+    let mut rest = String::new();
+    let mut asked = asked;
+    asked.read_to_string(&mut rest).expect("an end");
+    assert!(rest.contains("[DONE]"), "{rest}");
 }
