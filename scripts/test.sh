@@ -4,7 +4,7 @@
 set -u
 . "$(dirname "$0")/env.sh"
 full=${1:-}
-[ "$full" = full ] && export TWOSTROKE_FULL=1
+[ "$full" = full ] && export TWOSTROKE_FULL=1 TEST_SECONDS_MAX=${TEST_SECONDS_MAX:-10800}
 export TWOSTROKE_FIXTURES=${TWOSTROKE_FIXTURES:-$cache/fixtures}
 
 failed=()
@@ -37,6 +37,21 @@ model() {
   [ -z "${REQUIRE_GPU:-}" ] && { echo "SKIP the default model can't be fetched: its goldens are not checked" >&2; return 0; }
   return 1
 }
+# A test that hangs must not take the whole run with it without a word of which it was.
+tests() {
+  local log status=0
+  log=$(mktemp)
+  timeout --kill-after=10 "${TEST_SECONDS_MAX:-2700}" cargo test --locked 2>&1 | tee "$log"
+  status=${PIPESTATUS[0]}
+  if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
+    echo "Not at an end after ${TEST_SECONDS_MAX:-2700} s (TEST_SECONDS_MAX). Tests that had begun a minute ago and not ended:" >&2
+    sed -nE 's/^test (.*) has been running for over 60 seconds$/\1/p' "$log" | while read -r name; do
+      grep -qE "^test $name \.\.\. " "$log" || echo "  $name" >&2
+    done
+  fi
+  rm -f "$log"
+  return "$status"
+}
 sdk() {
   scripts/need.sh pip || { echo "SKIP no pip" >&2; [ -z "${REQUIRE_GPU:-}" ]; return; }
   scripts/sdk.sh
@@ -55,7 +70,7 @@ software_drivers
 phase "build" cargo test --locked --no-run || end
 phase "model" model
 [ "$full" = full ] && phase "fixtures of the long suites" scripts/fixtures.sh
-phase "cargo test" cargo test --locked
+phase "cargo test" tests
 phase "OpenAI's client" sdk
 phase "library for wasm32" wasm
 phase "shaders in a browser" browser

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::process::Server;
+use super::process::{Server, wait_until};
 use super::shared;
 
 fn long(tokens: u32, stream: bool) -> Value {
@@ -29,9 +29,7 @@ fn f56_clients_that_leave_free_what_they_held() {
         let prompt = vec![100 + round; 900];
         let prefilling =
             server.open("POST", "/v1/completions", Some(&json!({"prompt": prompt, "max_tokens": 5}).to_string()));
-        while server.figure("twostroke:num_requests_waiting") < 2.0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("two wait", || server.figure("twostroke:num_requests_waiting") >= 2.0);
         drop((stream, plain, queued, prefilling));
         server.wait_idle();
         assert!(server.figure("twostroke:kv_cache_usage_perc") < 1e-9);
@@ -46,9 +44,7 @@ fn a_full_queue_is_429_with_retry_after() {
     let mut running = server.open("POST", "/v1/completions", Some(&long(2000, true).to_string()));
     assert!(running.line_with("data: ").is_some());
     let _waiting = server.open("POST", "/v1/completions", Some(&long(2000, true).to_string()));
-    while server.figure("twostroke:num_requests_waiting") < 1.0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("one waits", || server.figure("twostroke:num_requests_waiting") >= 1.0);
     for stream in [true, false] {
         let reply = server.post("/v1/completions", &long(1, stream)).expect(429);
         assert!(reply.header("retry-after").is_some());
@@ -152,21 +148,22 @@ fn sigterm_under_load_lets_every_stream_finish_and_the_trace_is_whole() {
         "--trace",
         &trace,
     ]);
-    // Four run, four wait.
+    // Four run, four wait; all have arrived when the signal comes.
     let mut streams: Vec<_> =
         (0..8).map(|_| server.open("POST", "/v1/completions", Some(&long(12, true).to_string()))).collect();
     assert!(streams[0].line_with("data: ").is_some());
-    while server.figure("twostroke:num_requests_running") + server.figure("twostroke:num_requests_waiting") < 8.0 {
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let told = |kind: &str| {
+        let text = std::fs::read_to_string(&trace).expect("a trace");
+        text.lines().filter(|line| line.contains(&format!("\"kind\":\"{kind}\""))).count()
+    };
+    wait_until("eight have arrived", || told("arrive") == 8);
     server.signal("TERM");
     for stream in streams {
         let rest = stream.rest();
         assert!(rest.contains("[DONE]") && rest.contains("\"finish_reason\":\"length\""), "{rest}");
     }
     assert_eq!(server.wait(), Some(0));
-    let told = std::fs::read_to_string(trace).expect("a trace");
-    assert_eq!(told.lines().filter(|line| line.contains("\"kind\":\"finish\"")).count(), 8);
+    assert_eq!(told("finish"), 8);
 }
 
 #[test]

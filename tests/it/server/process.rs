@@ -101,6 +101,16 @@ impl Open {
     }
 }
 
+/// Waits until `holds`; a test that waits for ever says nothing.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "in {PATIENCE:?} it never was so that {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[track_caller]
 fn parse(text: &str) -> Reply {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no head in {text:?}"));
@@ -227,14 +237,16 @@ impl Server {
         values.iter().sum()
     }
 
+    /// Requests that run or wait.
+    #[track_caller]
+    pub(crate) fn requests(&self) -> f64 {
+        self.figure("twostroke:num_requests_running") + self.figure("twostroke:num_requests_waiting")
+    }
+
     /// Waits until nothing runs or waits.
     #[track_caller]
     pub(crate) fn wait_idle(&self) {
-        let until = Instant::now() + PATIENCE;
-        while self.figure("twostroke:num_requests_running") + self.figure("twostroke:num_requests_waiting") > 0.0 {
-            assert!(Instant::now() < until, "it never became idle");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait_until("it is idle", || self.requests() == 0.0);
     }
 
     /// Sends a signal.

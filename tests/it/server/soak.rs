@@ -23,6 +23,15 @@ fn own_kib(pid: u32) -> u64 {
     of("RssAnon:") + of("VmSwap:")
 }
 
+/// Tells the clients to stop.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
 /// One request, whatever comes; `true` when it was answered as it should.
 fn one(server: &Server, random: &mut Random) -> bool {
     let prompt: Vec<usize> = (0..1 + random.below(120)).map(|_| 300 + random.below(5000)).collect();
@@ -99,6 +108,8 @@ fn memory_and_pages_are_flat_under_mixed_load() {
     let (start, length) = (Instant::now(), Duration::from_secs(seconds));
     let mut samples = Vec::new();
     std::thread::scope(|scope| {
+        // Also when something here fails: the scope waits for its clients.
+        let _stop = StopOnDrop(&stop);
         for client in 0..CLIENTS {
             let (server, stop, asked, wrong) = (&server, &stop, &asked, &wrong);
             scope.spawn(move || {
@@ -113,7 +124,6 @@ fn memory_and_pages_are_flat_under_mixed_load() {
             std::thread::sleep(length / 60);
             samples.push(own_kib(server.child.id()));
         }
-        stop.store(true, Ordering::SeqCst);
     });
     server.wait_idle();
     let (asked, wrong) = (asked.into_inner(), wrong.into_inner());
