@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::process::Server;
+use super::process::{Server, wait_until};
 use super::shared;
 use crate::cli_program::{Ran, program, run};
 
@@ -246,18 +246,15 @@ fn the_key_of_the_environment_opens_a_guarded_server() {
 #[test]
 #[cfg(unix)]
 fn interrupt_prints_what_is_done_and_leaves_nothing_at_the_server() {
-    let server = shared();
+    // Its own: what runs there must be what this asked.
+    let server = Server::start(&["--model", "toy", "--device", "twin"]);
     let url = format!("http://{}", server.address);
     let args = ["replay", "--model", "toy", "--json", "--url", &url, "--num-prompts", "64", "--random-input-len", "9"];
     let mut command = program(&args);
     command.args(["--random-output-len", "900", "--ignore-eos", "--max-concurrency", "8"]);
     let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
     let child = child.expect("it starts");
-    let until = Instant::now() + Duration::from_secs(60);
-    while server.figure("twostroke:num_requests_running") < 1.0 {
-        assert!(Instant::now() < until, "nothing was asked");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("something is asked", || server.figure("twostroke:num_requests_running") >= 1.0);
     let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(sent.expect("kill runs").success());
     let output = child.wait_with_output().expect("it ends");
