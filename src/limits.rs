@@ -141,6 +141,13 @@ pub const DATASET_BYTES_MAX: u64 = 2 << 30;
 pub const REPLAY_REQUESTS_MAX: u32 = 1 << 20;
 /// Bytes of one event, or of another body, that a server sends a replay.
 pub const EVENT_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a stream that a server may send a replay for each token it was asked for, beside [`EVENT_BYTES_MAX`]: an event of one token
+/// has a few hundred.
+pub const ANSWER_TOKEN_BYTES_MAX: u64 = 16 << 10;
+/// Seconds of silence after which a replay counts an answer as failed, by default: a long queue is silent too.
+pub const SILENCE_SECONDS: u64 = 600;
+/// Seconds that one request of a replay may take in all.
+pub const ASK_SECONDS_MAX: u64 = 6 * 3600;
 /// Prompt tokens that a replay holds in memory at once.
 pub const REPLAY_TOKENS_MAX: u64 = 1 << 28;
 
@@ -191,6 +198,10 @@ pub const BODY_BYTES_MAX: usize = 8 << 20;
 pub const HEAD_BYTES_MAX: usize = 16 << 10;
 /// Seconds that a client may take to send a request's head, or to leave an idle connection open.
 pub const HEAD_SECONDS_MAX: u64 = 20;
+/// Bytes of all bodies that are held at once, until they have been read into requests.
+pub const BODIES_BYTES_MAX: usize = 256 << 20;
+/// Bodies that are read into requests at once: a body as JSON takes many times its bytes.
+pub const BODIES_READ_MAX: usize = 8;
 /// Seconds that a client may take to send a body.
 pub const BODY_SECONDS_MAX: u64 = 60;
 /// Connections that are open at once.
@@ -212,5 +223,6 @@ pub const PING_SECONDS: u64 = 10;
 /// Tokens that one `/tokenize` or `/detokenize` takes.
 pub const TOKENIZE_TOKENS_MAX: usize = 1 << 20;
 
+const _: () = assert!(BODY_BYTES_MAX <= BODIES_BYTES_MAX, "one body of any size is held");
 const _: () = assert!(MESSAGES_MAX * 16 <= BODY_BYTES_MAX, "messages fit a body");
 const _: () = assert!(KEY_REQUESTS_MAX <= CONNECTIONS_MAX);

@@ -343,6 +343,9 @@ pub(super) struct ReplayArgs {
     /// Name that requests give the model; absent: the server's first
     #[arg(long, value_name = "NAME", help_heading = "Server")]
     pub(super) served_model_name: Option<String>,
+    /// Seconds without a byte of an answer after which it counts as failed [default: 600]
+    #[arg(long, value_name = "SECS", help_heading = "Server", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(super) silence: Option<u64>,
     #[command(flatten, next_help_heading = "Batching")]
     pub(super) batch: BatchArgs,
     #[command(flatten, next_help_heading = "Model and adapter")]

@@ -10,6 +10,7 @@ use super::{load, say, serving};
 use crate::clock::unix_seconds;
 use crate::error::{Error, Result};
 use crate::format::model_files::ModelFiles;
+use crate::limits::SILENCE_SECONDS;
 use crate::load::dataset::Vocabulary;
 use crate::load::engine_target::{Decode, EngineTarget};
 use crate::load::remote::{Counted, Endpoint, Place, RemoteTarget};
@@ -35,8 +36,8 @@ pub(super) fn replay(args: &ReplayArgs) -> Result<()> {
 }
 
 fn embedded(args: &ReplayArgs) -> Result<()> {
-    if args.endpoint.is_some() || args.served_model_name.is_some() {
-        return Err(Error::Usage("--endpoint, --served-model-name: expected with --url".into()));
+    if args.endpoint.is_some() || args.served_model_name.is_some() || args.silence.is_some() {
+        return Err(Error::Usage("--endpoint, --served-model-name, --silence: expected with --url".into()));
     }
     let model = ModelOptions::new(&args.model)?;
     let options = args.workload.meant(model.seed.unwrap_or(0))?;
@@ -81,7 +82,8 @@ fn remote(args: &ReplayArgs, url: &str) -> Result<()> {
         return Err(Error::Usage("--trace: expected without --url: a server writes its own".into()));
     }
     let key = std::env::var(KEY_VARIABLE).ok();
-    let place = Place::new(url, args.endpoint.as_deref().unwrap_or(ENDPOINT), key, options.ignore_eos)?;
+    let place = Place::new(url, args.endpoint.as_deref().unwrap_or(ENDPOINT), key, options.ignore_eos)?
+        .with_silence(Duration::from_secs(args.silence.unwrap_or(SILENCE_SECONDS)));
     let (target, served) = RemoteTarget::connect(&place, args.served_model_name.as_deref())?;
     let files = load::files(&model)?;
     let tokenizer = Tokenizer::new(&files.description, model.tokenizer.as_deref())?;

@@ -139,6 +139,7 @@ fn engine_life(
     let writer = batch.trace.as_deref().map(trace::Writer::create).transpose()?;
     let handle = line.handle();
     let (serving, meta) = serving::open_by(&files, &model, &batch, None, handle.clock())?;
+    let queue_max = batch.queue_max;
     let Serving { engine, pages, context_tokens, vocab, width, adapter, tier, .. } = serving;
     let root = files.name.clone();
     let names = if names.is_empty() { vec![root.clone()] } else { names };
@@ -171,6 +172,7 @@ fn engine_life(
         context_tokens,
         vocab,
         width,
+        queue_max,
         engine: handle,
         meter,
         created,

@@ -109,6 +109,13 @@ impl ServeOptions {
             let message = format!("--allowed-origins: expected origins such as https://example.org, got {bad}");
             return Err(Error::Usage(message));
         }
+        let is_name = |name: &&String| {
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+        };
+        if let Some(bad) = args.allowed_hosts.iter().find(|name| !is_name(name)) {
+            let message = format!("--allowed-hosts: expected names without port, such as gpu.example.org, got {bad:?}");
+            return Err(Error::Usage(message));
+        }
         Ok(Self {
             host: args.host.clone(),
             port: args.port,

@@ -121,10 +121,11 @@ impl<'a> RemoteTarget<'a> {
 impl Target for RemoteTarget<'_> {
     fn submit(&mut self, id: u64, request: &Planned, _: u64) -> Result<()> {
         let body = self.asker.body(request, self.decode)?;
+        let tokens_max = request.output_tokens;
         let (asker, sender, clock) = (self.asker.clone(), self.sender.clone(), self.clock);
         let runtime = self.runtime.as_ref().expect("kept until dropped");
         let task = runtime.spawn(async move {
-            let heard = asker.ask(body, &clock).await;
+            let heard = asker.ask(body, tokens_max, &clock).await;
             // Nobody listens any more when the run was stopped.
             let _ = sender.send((id, heard));
         });

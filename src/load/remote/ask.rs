@@ -12,7 +12,7 @@ use super::events::Events;
 use super::heard::{self, Heard};
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::limits::EVENT_BYTES_MAX;
+use crate::limits::{ANSWER_TOKEN_BYTES_MAX, ASK_SECONDS_MAX, EVENT_BYTES_MAX, SILENCE_SECONDS};
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest that the server may take to say what it serves.
@@ -37,6 +37,7 @@ pub struct Place {
     endpoint: Endpoint,
     key: Option<String>,
     ignore_eos: bool,
+    silence: Duration,
 }
 
 /// What a server says of itself.
@@ -83,7 +84,14 @@ impl Place {
                 return Err(Error::Usage(message));
             }
         };
-        Ok(Self { base, path, endpoint, key: key.filter(|key| !key.is_empty()), ignore_eos })
+        let silence = Duration::from_secs(SILENCE_SECONDS);
+        Ok(Self { base, path, endpoint, key: key.filter(|key| !key.is_empty()), ignore_eos, silence })
+    }
+
+    /// With another time of silence after which an answer counts as failed than [`SILENCE_SECONDS`].
+    #[must_use]
+    pub fn with_silence(self, silence: Duration) -> Self {
+        Self { silence, ..self }
     }
 
     /// Which way to ask it is.
@@ -116,7 +124,7 @@ impl Asker {
     /// # Errors
     /// `Request`.
     pub(super) async fn connect(place: &Place, model: Option<&str>) -> Result<(Self, Served)> {
-        let mut client = Client::builder().connect_timeout(CONNECT_PATIENCE);
+        let mut client = Client::builder().connect_timeout(CONNECT_PATIENCE).read_timeout(place.silence);
         if place.is_near() {
             // A proxy of the environment knows another localhost.
             client = client.no_proxy();
@@ -199,15 +207,22 @@ impl Asker {
         Ok(body)
     }
 
-    /// Asks, and listens to the end.
-    pub(super) async fn ask(&self, body: Value, clock: &Clock) -> Heard {
-        let mut heard = Heard::default();
-        let why = self.listen(body, clock, &mut heard).await.err();
+    /// Asks for at most `tokens_max` tokens, and listens to the end.
+    pub(super) async fn ask(&self, body: Value, tokens_max: u32, clock: &Clock) -> Heard {
+        let mut heard = Heard::asking(tokens_max);
+        let why = self.listen(body, tokens_max, clock, &mut heard).await.err();
         heard.ended(why, clock.nanos())
     }
 
-    async fn listen(&self, asked: Value, clock: &Clock, heard: &mut Heard) -> std::result::Result<(), String> {
-        let mut request = self.client.post(self.url.clone()).header("Content-Type", "application/json");
+    async fn listen(
+        &self,
+        asked: Value,
+        tokens_max: u32,
+        clock: &Clock,
+        heard: &mut Heard,
+    ) -> std::result::Result<(), String> {
+        let in_all = Duration::from_secs(ASK_SECONDS_MAX);
+        let mut request = self.client.post(self.url.clone()).timeout(in_all).header("Content-Type", "application/json");
         if let Some(key) = &self.place.key {
             request = request.bearer_auth(key);
         }
@@ -218,8 +233,14 @@ impl Asker {
         }
         let mut events = Events::default();
         let mut is_event_seen = false;
+        let bytes_max = EVENT_BYTES_MAX as u64 + u64::from(tokens_max) * ANSWER_TOKEN_BYTES_MAX;
+        let mut bytes_seen = 0;
         while let Some(bytes) = response.chunk().await.map_err(|e| chain(&e))? {
             let nanos = clock.nanos();
+            bytes_seen += bytes.len() as u64;
+            if bytes_seen > bytes_max {
+                return Err(format!("expected at most {bytes_max} bytes for {tokens_max} tokens, got more"));
+            }
             events.feed(&bytes, &mut |data| {
                 is_event_seen = true;
                 heard.event(data, nanos)

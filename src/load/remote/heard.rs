@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Count;
+use crate::limits::CONTEXT_MAX;
 
 /// How the tokens of an answer were counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +22,8 @@ pub struct Heard {
     chunks: Vec<Chunk>,
     text: String,
     usage: Option<Usage>,
+    /// Most tokens that were asked for.
+    tokens_max: Option<u32>,
     /// A choice said why it ended.
     is_finished: bool,
     /// The stream's last word came.
@@ -69,10 +72,16 @@ impl Heard {
         Self { failure: Some(why.into()), end_nanos: nanos, ..Self::default() }
     }
 
+    /// Of a request that asked for at most `tokens_max` tokens: a server that tells of more is not believed.
+    #[must_use]
+    pub fn asking(tokens_max: u32) -> Self {
+        Self { tokens_max: Some(tokens_max), ..Self::default() }
+    }
+
     /// Takes an event's data that came at `nanos`.
     ///
     /// # Errors
-    /// It is no chunk, or tells of an error: the answer ends here.
+    /// It is no chunk, tells of an error, or of more tokens than were asked for: the answer ends here.
     pub fn event(&mut self, data: &str, nanos: u64) -> Result<(), String> {
         if data.trim() == "[DONE]" {
             self.is_over = true;
@@ -83,6 +92,11 @@ impl Heard {
             return Err(message(error).unwrap_or("an error without a message").to_owned());
         }
         let usage = chunk.get("usage").and_then(Usage::of);
+        if let (Some(most), Some(told)) = (self.tokens_max, usage.and_then(|usage| usage.completion_tokens))
+            && told > most
+        {
+            return Err(format!("expected at most {most} tokens, got a usage of {told}"));
+        }
         self.usage = usage.or(self.usage);
         let choice = chunk.pointer("/choices/0").unwrap_or(&Value::Null);
         self.is_finished |= choice.get("finish_reason").is_some_and(|reason| !reason.is_null());
@@ -114,7 +128,7 @@ impl Heard {
     /// What it means.
     ///
     /// # Errors
-    /// Why it failed.
+    /// Why it failed; an answer without any token is one.
     pub fn into_answer(self, count: Count<'_>) -> Result<Answer, String> {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -125,6 +139,9 @@ impl Heard {
             Some(tokens) => (tokens, Counted::Usage),
             None => count(&self.text).map_or((chunks, Counted::Chunks), |tokens| (tokens, Counted::Tokenizer)),
         };
+        if tokens == 0 {
+            return Err("the answer has no token".into());
+        }
         let counts = spread(&self.chunks, tokens);
         let mut chunks: Vec<(u64, u32)> = self
             .chunks
@@ -133,7 +150,7 @@ impl Heard {
             .map(|(chunk, tokens)| (chunk.nanos, tokens))
             .filter(|(_, n)| *n > 0)
             .collect();
-        if chunks.is_empty() && tokens > 0 {
+        if chunks.is_empty() {
             // Tokens without any text are seen when the answer ends.
             chunks.push((self.end_nanos, tokens));
         }
@@ -152,9 +169,10 @@ impl Usage {
         value.as_object()?;
         let number = |path: &str| value.pointer(path).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
         Some(Self {
-            prompt_tokens: number("/prompt_tokens"),
+            // What no context holds was not counted.
+            prompt_tokens: number("/prompt_tokens").filter(|tokens| *tokens <= CONTEXT_MAX),
             completion_tokens: number("/completion_tokens"),
-            cached_tokens: number("/prompt_tokens_details/cached_tokens").unwrap_or(0),
+            cached_tokens: number("/prompt_tokens_details/cached_tokens").filter(|n| *n <= CONTEXT_MAX).unwrap_or(0),
         })
     }
 }
@@ -284,6 +302,26 @@ mod tests {
         assert_eq!((answer.chunks, answer.counted), (vec![(1, 2), (2, 2)], Counted::Tokenizer));
         let answer = heard(&events).ended(None, 3).into_answer(&|_| None).expect("done");
         assert_eq!((answer.chunks, answer.counted), (vec![(1, 1), (2, 1)], Counted::Chunks));
+    }
+
+    #[test]
+    fn a_usage_that_nobody_asked_for_is_not_believed() {
+        let told = |tokens: u64| {
+            let usage = json!({"prompt_tokens": tokens, "completion_tokens": tokens});
+            json!({"choices": [{"index": 0, "text": "a", "finish_reason": "stop"}], "usage": usage}).to_string()
+        };
+        assert!(Heard::asking(8).event(&told(u64::from(u32::MAX)), 1).expect_err("more").contains("at most 8"));
+        let mut heard = Heard::asking(8);
+        heard.event(&told(8), 1).expect("as asked");
+        assert_eq!(heard.ended(None, 2).into_answer(&|_| None).expect("done").chunks, [(1, 8)]);
+    }
+
+    #[test]
+    fn an_answer_without_a_token_is_none() {
+        let mut heard = Heard::default();
+        heard.event("[1, 2]", 1).expect("JSON");
+        heard.event("[DONE]", 1).expect("the end");
+        assert!(heard.ended(None, 2).into_answer(&|_| None).expect_err("nothing came").contains("no token"));
     }
 
     #[test]

@@ -57,12 +57,9 @@ async fn answer(
 ) -> Result<Response, ApiError> {
     server.answers()?;
     let place = working.enter(&client)?;
-    let body = reply::body(request).await?;
     let number = server.next();
-    let reader = server.clone();
-    // Templates and tokenizers may take long: not on a thread that others' streams wait for.
-    let read = tokio::task::spawn_blocking(move || read(&reader, endpoint, &body, &client, number));
-    let (job, model, requests) = read.await.map_err(|_| ApiError::internal("the body could not be read"))??;
+    let read = server.read(request, move |server, body| read(server, endpoint, body, &client, number));
+    let (job, model, requests) = read.await?;
     let loaded = server.answers()?;
     let answering = Answering::new(job, &loaded.tokenizer);
     let head = Head { id: format!("{:x}-{number}", server.run), created: unix_seconds(), timed: true };
@@ -84,14 +81,13 @@ async fn answer(
 fn read(
     server: &Server,
     endpoint: Endpoint,
-    body: &[u8],
+    body: &serde_json::Value,
     client: &Client,
     number: u64,
 ) -> Result<(Job, String, Vec<crate::engine::request::Request>), ApiError> {
     let loaded = server.answers()?;
-    let body = reply::parsed(body)?;
-    let model = loaded.named(&body)?.to_owned();
-    let job = Job::read(endpoint, &body, &loaded.host(&model), drawn_seed(server.seed, &number.to_le_bytes()))?;
+    let model = loaded.named(body)?.to_owned();
+    let job = Job::read(endpoint, body, &loaded.host(&model), drawn_seed(server.seed, &number.to_le_bytes()))?;
     if job.params.priority != 0 && !client.may_prioritise {
         let message = "priority: this key may not choose one";
         return Err(reply::error(403, "permission_error", Some("priority"), message));
@@ -101,6 +97,12 @@ fn read(
     }
     let ends = loaded.tokenizer.end_tokens();
     let asked = if job.params.max_tokens == Some(0) { 0 } else { job.choices() };
+    if asked > loaded.queue_max {
+        // Waiting would not help.
+        let (field, most) = (endpoint.prompt_field(), loaded.queue_max);
+        let message = format!("{field}: expected at most {most} answers of one body (--max-queue), got {asked}");
+        return Err(ApiError::invalid(field, message));
+    }
     let requests = (0..asked).map(|choice| {
         let mut request = job.request(choice, ends);
         request.tenant = client.tenant;

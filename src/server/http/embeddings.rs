@@ -22,19 +22,16 @@ pub(super) async fn embeddings(
 ) -> Result<Response, ApiError> {
     server.answers()?;
     let _place = working.enter(&client)?;
-    let body = reply::body(request).await?;
-    let reader = server.clone();
-    let read = tokio::task::spawn_blocking(move || {
-        let loaded = reader.answers()?;
-        let body = reply::parsed(&body)?;
-        let model = loaded.named(&body)?.to_owned();
-        Ok::<_, ApiError>((Embeddings::read(&body, &loaded.host(&model), loaded.width)?, model))
+    let read = server.read(request, |server, body| {
+        let loaded = server.answers()?;
+        let model = loaded.named(body)?.to_owned();
+        Ok((Embeddings::read(body, &loaded.host(&model), loaded.width)?, model, loaded.queue_max))
     });
-    let (embeddings, model) = read.await.map_err(|_| ApiError::internal("the body could not be read"))??;
+    let (embeddings, model, queue_max) = read.await?;
     let mut means: Vec<Vec<f32>> = Vec::new();
     let mut requests = embeddings.requests();
     loop {
-        let wave: Vec<_> = requests.by_ref().take(CHOICES_MAX as usize).collect();
+        let wave: Vec<_> = requests.by_ref().take(queue_max.min(CHOICES_MAX as usize)).collect();
         if wave.is_empty() {
             return Ok(reply::json(&embeddings.response(means, &model)));
         }

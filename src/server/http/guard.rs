@@ -111,6 +111,11 @@ pub(super) async fn guard(State(server): State<Shared>, mut request: Request, ne
 
 impl Access {
     fn client(&self, uri: &Uri, headers: &HeaderMap) -> Result<Client, ApiError> {
+        if headers.get_all(HOST).iter().count() > 1 {
+            // Whoever stands before this server may have looked at the other one.
+            let message = "host: expected one, got several";
+            return Err(reply::error(400, "invalid_request_error", Some("host"), message));
+        }
         let host = uri.host().map(str::to_owned).or_else(|| host_of(headers.get(HOST)?.to_str().ok()?));
         if !self.knows_host(host.as_deref()) {
             let message = format!("host: expected this server's own name, got {:?}", host.unwrap_or_default());
@@ -199,7 +204,7 @@ mod tests {
     fn status(access: &Access, path: &str, headers: &[(&'static str, &str)]) -> u16 {
         let mut all = HeaderMap::new();
         for (name, value) in headers {
-            all.insert(*name, value.parse().expect("a header"));
+            all.append(*name, value.parse().expect("a header"));
         }
         access.client(&path.parse().expect("a path"), &all).map_or_else(|error| error.status, |_| 200)
     }
@@ -214,6 +219,7 @@ mod tests {
             assert_eq!(status(&loopback, "/v1/models", &[("host", host)]), 403, "{host}");
         }
         assert_eq!(status(&loopback, "/v1/models", &[]), 403);
+        assert_eq!(status(&loopback, "/v1/models", &[("host", "localhost"), ("host", "evil.example")]), 400);
         let open = access(&[], false);
         assert_eq!(status(&open, "/v1/models", &[("host", "10.0.0.1")]), 200);
         assert_eq!(status(&open, "/v1/models", &[("host", "evil.example")]), 403);

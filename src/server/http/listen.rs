@@ -121,7 +121,8 @@ pub async fn serve(listener: TcpListener, server: Shared, lifetime: Lifetime, st
     let _ = tokio::time::timeout(LAST_WORDS, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Serves one connection until `closes`, or for one request where there is none.
+/// Serves one connection until `closes`, or for one request where there is none. A client that shuts its sending side is taken as gone,
+/// as uvicorn does: nothing else tells of a client that waits for a whole answer and leaves.
 async fn connection(
     socket: TcpStream,
     service: TowerToHyperService<axum::Router>,

@@ -20,11 +20,12 @@ mod texts;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::driver::{Handle, Meter};
-use super::openai::Host;
+use super::openai::{ApiError, Host};
 use crate::engine::sampling::SamplingParams;
+use crate::limits::BODIES_READ_MAX;
 use crate::text::chat::ChatTemplate;
 use crate::text::tokenizer::Tokenizer;
 
@@ -62,6 +63,8 @@ pub struct Loaded {
     pub vocab: u32,
     /// Width of an embedding.
     pub width: u32,
+    /// Requests that may wait, and so the most of one body.
+    pub queue_max: usize,
     /// The engine.
     pub engine: Handle,
     /// Its figures.
@@ -86,6 +89,10 @@ pub struct Server {
     pub run: u64,
     /// Answers so far.
     pub count: AtomicU64,
+    /// What bodies hold.
+    bodies: reply::Bodies,
+    /// Places for those that are read into requests.
+    readers: Arc<Semaphore>,
 }
 
 /// A server as handlers hold it.
@@ -96,7 +103,39 @@ impl Server {
     #[must_use]
     pub fn new(access: Access, files: Option<std::path::PathBuf>, seed: u64, run: u64) -> Self {
         let phase = watch::Sender::new(Phase::Loading);
-        Self { loaded: OnceLock::new(), phase, access, files, seed, run, count: AtomicU64::new(0) }
+        let (loaded, count, bodies) = (OnceLock::new(), AtomicU64::new(0), reply::Bodies::default());
+        Self {
+            loaded,
+            phase,
+            access,
+            files,
+            seed,
+            run,
+            count,
+            bodies,
+            readers: Arc::new(Semaphore::new(BODIES_READ_MAX)),
+        }
+    }
+
+    /// Reads a body where it may take long, templates and tokenizers do: not on a thread that others' streams wait for.
+    async fn read<T: Send + 'static>(
+        self: &Shared,
+        request: axum::extract::Request,
+        read: impl FnOnce(&Self, &serde_json::Value) -> std::result::Result<T, ApiError> + Send + 'static,
+    ) -> std::result::Result<T, ApiError> {
+        self.answers()?;
+        let body = reply::body(self, request).await?;
+        let place = self.readers.clone().acquire_owned().await;
+        let place = place.map_err(|_| ApiError::internal("nobody reads bodies any more"))?;
+        let server = self.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            // Kept to the end, also when the client has left meanwhile.
+            let _place = place;
+            let value = reply::parsed(&body.bytes)?;
+            drop(body);
+            read(&server, &value)
+        });
+        done.await.map_err(|_| ApiError::internal("the body could not be read"))?
     }
 
     /// The model is there.

@@ -1,17 +1,20 @@
 //! Bodies and errors as clients expect them.
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt as _;
 use serde::Serialize;
 use serde_json::Value;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::super::driver::Failure;
 use super::super::openai::{ApiError, ErrorBody};
-use crate::limits::{BODY_BYTES_MAX, BODY_SECONDS_MAX};
+use super::Shared;
+use crate::limits::{BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SECONDS_MAX};
 
 /// Seconds after which a client that was sent away may try again.
 const RETRY_SECONDS: &str = "1";
@@ -43,6 +46,7 @@ impl IntoResponse for ApiError {
             error: ErrorBody,
         }
         let status = StatusCode::from_u16(self.status).expect("a status of ours");
+        let is_broken = self.body.code == Some("invalid_body");
         let mut response = with_status(status, &Failed { error: self.body });
         let headers = response.headers_mut();
         if matches!(self.status, 429 | 503) {
@@ -51,7 +55,7 @@ impl IntoResponse for ApiError {
         if self.status == 401 {
             headers.insert("www-authenticate", HeaderValue::from_static("Bearer"));
         }
-        if matches!(self.status, 408 | 413) {
+        if matches!(self.status, 408 | 413) || is_broken {
             // What is left of the body is not read.
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
@@ -73,8 +77,37 @@ impl From<Failure> for ApiError {
     }
 }
 
+/// Bodies of all connections, in bytes.
+#[derive(Default)]
+pub(super) struct Bodies(AtomicUsize);
+
+/// A body; its bytes count among all until it is dropped.
+pub(super) struct Held {
+    pub(super) bytes: Vec<u8>,
+    server: Shared,
+}
+
+impl Held {
+    /// Takes what has come.
+    fn push(&mut self, part: &[u8]) -> Result<(), ApiError> {
+        let before = self.server.bodies.0.fetch_add(part.len(), Ordering::SeqCst);
+        self.bytes.extend_from_slice(part);
+        if before + part.len() > BODIES_BYTES_MAX {
+            let message = "too many large bodies at once";
+            return Err(error(429, "rate_limit_error", Some("concurrency"), message));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.server.bodies.0.fetch_sub(self.bytes.len(), Ordering::SeqCst);
+    }
+}
+
 /// The request's whole body.
-pub(super) async fn body(request: Request) -> Result<Bytes, ApiError> {
+pub(super) async fn body(server: &Shared, request: Request) -> Result<Held, ApiError> {
     let too_large = || {
         let message = format!("body: expected at most {BODY_BYTES_MAX} bytes");
         error(413, "invalid_request_error", Some("body_too_large"), &message)
@@ -83,10 +116,23 @@ pub(super) async fn body(request: Request) -> Result<Bytes, ApiError> {
     if declared.is_some_and(|bytes| bytes > BODY_BYTES_MAX as u64) {
         return Err(too_large());
     }
-    let read = axum::body::to_bytes(request.into_body(), BODY_BYTES_MAX);
+    let mut held = Held { bytes: Vec::new(), server: server.clone() };
+    let mut parts = request.into_body().into_data_stream();
+    let read = async {
+        while let Some(part) = parts.next().await {
+            let part = part.map_err(|cause| {
+                let message = format!("body: expected all of it, got an error: {cause}");
+                error(400, "invalid_request_error", Some("invalid_body"), &message)
+            })?;
+            if held.bytes.len() + part.len() > BODY_BYTES_MAX {
+                return Err(too_large());
+            }
+            held.push(&part)?;
+        }
+        Ok(())
+    };
     match tokio::time::timeout(Duration::from_secs(BODY_SECONDS_MAX), read).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(too_large()),
+        Ok(read) => read.map(|()| held),
         Err(_) => {
             let message = format!("body: expected within {BODY_SECONDS_MAX} s");
             Err(error(408, "invalid_request_error", Some("body_timeout"), &message))

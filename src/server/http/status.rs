@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
@@ -65,8 +66,12 @@ pub(super) async fn models(State(server): State<Shared>) -> Result<Response, Api
 }
 
 /// `/v1/models/NAME`.
-pub(super) async fn model(State(server): State<Shared>, Path(name): Path<String>) -> Result<Response, ApiError> {
+pub(super) async fn model(
+    State(server): State<Shared>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
     let loaded = server.answers()?;
+    let Path(name) = name.map_err(|cause| ApiError::invalid("model", format!("model: {}", cause.body_text())))?;
     let name = loaded.named(&json!({"model": name}))?;
     Ok(reply::json(&card(loaded, name)))
 }

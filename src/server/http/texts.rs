@@ -14,22 +14,22 @@ async fn with_json(
     request: Request,
     what: fn(&Loaded, &Value) -> Result<Value, ApiError>,
 ) -> Result<Response, ApiError> {
-    server.answers()?;
-    let body = reply::body(request).await?;
-    let done = tokio::task::spawn_blocking(move || {
+    let read = server.read(request, move |server, body| {
         let loaded = server.answers()?;
-        let body = reply::parsed(&body)?;
-        loaded.named(&body)?;
-        what(loaded, &body)
+        loaded.named(body)?;
+        what(loaded, body)
     });
-    let value = done.await.map_err(|_| ApiError::internal("the body could not be read"))??;
-    Ok(reply::json(&value))
+    Ok(reply::json(&read.await?))
 }
 
 /// `/tokenize`: `{prompt, add_special_tokens, return_token_strs}`, `{messages}` or llama-server's `{content}`.
 pub(super) async fn tokenize(State(server): State<Shared>, request: Request) -> Result<Response, ApiError> {
     with_json(server, request, |loaded, body| {
         let ids = prompt_ids(body, &loaded.host(&loaded.names[0]))?;
+        if ids.len() > TOKENIZE_TOKENS_MAX {
+            let message = format!("prompt: expected at most {TOKENIZE_TOKENS_MAX} tokens, got {}", ids.len());
+            return Err(ApiError::invalid("prompt", message));
+        }
         let names = body["return_token_strs"] == true;
         let name = |id: &u32| String::from_utf8_lossy(loaded.tokenizer.spelling(*id).unwrap_or_default()).into_owned();
         let strs = names.then(|| ids.iter().map(name).collect::<Vec<_>>());

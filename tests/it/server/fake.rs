@@ -236,6 +236,7 @@ impl Fake {
             context_tokens: 4096,
             vocab,
             width: 1,
+            queue_max: limits::QUEUE_MAX,
             engine: handle.clone(),
             meter,
             created: 0,

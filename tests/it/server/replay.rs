@@ -207,6 +207,38 @@ fn what_servers_do_wrong_fails_that_request_alone_and_is_named() {
 }
 
 #[test]
+fn servers_that_flood_stall_or_make_up_counts_fail_their_request_and_nothing_else() {
+    let stub = Stub::start(|number, _, stream| match number {
+        0 => {
+            stream.text("a");
+            stream.end(Some(json!({ "prompt_tokens": 5, "completion_tokens": u32::MAX })));
+        }
+        1 => {
+            let text = "w".repeat(60 << 10);
+            // Ends when nobody reads any more.
+            while write!(stream.0, "data: {{\"choices\": [{{\"index\": 0, \"text\": \"{text}\"}}]}}\n\n").is_ok() {}
+        }
+        2 => {
+            stream.text("a");
+            // Until the other side has left.
+            let _ = stream.0.read(&mut [0]);
+        }
+        3 => drop(write!(stream.0, "data: [DONE]\n\n")),
+        _ => {
+            stream.text("a");
+            stream.end(Some(json!({ "prompt_tokens": 5, "completion_tokens": 1 })));
+        }
+    });
+    let line = "--num-prompts 5 --max-concurrency 1 --random-input-len 5 --random-output-len 4 --silence 2";
+    let result = stub.replay(&format!("{line} --save-detailed")).expect(0).json();
+    assert_eq!((&result["completed"], &result["failed"]), (&json!(1), &json!(4)));
+    let errors: Vec<&str> = result["errors"].as_array().expect("detailed").iter().filter_map(Value::as_str).collect();
+    for (error, says) in errors.iter().zip(["at most 4 tokens", "bytes for 4 tokens", "timed out", "no token", ""]) {
+        assert!(error.contains(says), "{says} in {errors:?}");
+    }
+}
+
+#[test]
 fn our_server_is_measured_over_its_wire() {
     let server = shared();
     let url = format!("http://{}/v1", server.address);

@@ -7,6 +7,9 @@
 //! a path that climbs                        400 or 404, no file
 //! a body of 1 GB, with and without length   413, before it is read
 //! JSON 10,000 deep, 1e999, no JSON          400                                   (fields)
+//! a body that is cut or framed wrongly      400, and the connection is closed
+//! two Host fields                           400
+//! more answers of one body than may wait    400; embeddings go in waves
 //! a head too large, or of too many fields   431
 //! a head that never ends                    closed after HEAD_SECONDS_MAX; others are served
 //! a template bomb                           400, out of fuel or room; others are served
@@ -24,6 +27,7 @@ use super::process::Server;
 use super::shared;
 use crate::cli_program::TinyModel;
 use crate::model_writer::{Meta, TinyLlama};
+use twostroke::limits::TOKENIZE_TOKENS_MAX;
 
 fn toy(more: &[&str]) -> Server {
     let mut args = vec!["--model", "toy", "--device", "twin"];
@@ -116,6 +120,41 @@ fn a_body_of_a_gigabyte_is_413_before_it_is_read() {
 }
 
 #[test]
+fn bodies_that_are_cut_or_framed_wrongly_are_400() {
+    let server = shared();
+    let head = format!("POST /tokenize HTTP/1.1\r\nHost: {}\r\n", server.address);
+    for rest in ["zz\r\n", "-5\r\nabcde\r\n", "ffffffffffffffffff\r\n"] {
+        let request = format!("{head}Transfer-Encoding: chunked\r\n\r\n{rest}");
+        let reply = server.raw(request.as_bytes()).reply().expect(400);
+        assert_eq!(reply.error()["code"], "invalid_body", "{rest:?}");
+        assert_eq!(reply.header("connection"), Some("close"));
+    }
+    let two = format!("GET /health HTTP/1.1\r\nHost: {}\r\nHost: evil.example\r\n\r\n", server.address);
+    assert_eq!(server.raw(two.as_bytes()).reply().expect(400).error()["code"], "host");
+    assert_eq!(server.get("/v1/models/%ff").expect(400).error()["param"], "model");
+}
+
+#[test]
+fn what_can_never_wait_is_400_and_embeddings_go_in_waves() {
+    let server = toy(&["--max-queue", "3"]);
+    let body = |n: u32| json!({"prompt": "a", "max_tokens": 1, "n": n, "temperature": 1});
+    server.post("/v1/completions", &body(3)).expect(200);
+    let reply = server.post("/v1/completions", &body(4)).expect(400);
+    assert!(reply.error()["message"].as_str().is_some_and(|text| text.contains("at most 3")), "{reply:?}");
+    let input: Vec<String> = (0..8).map(|n| format!("text {n}")).collect();
+    let reply = server.post("/v1/embeddings", &json!({"input": input})).expect(200).json();
+    assert_eq!(reply["data"].as_array().map(Vec::len), Some(8));
+}
+
+#[test]
+fn more_tokens_than_tokenize_tells_are_400() {
+    let server = shared();
+    let long = " a".repeat(TOKENIZE_TOKENS_MAX + 1);
+    let reply = server.post("/tokenize", &json!({"prompt": long})).expect(400);
+    assert!(reply.error()["message"].as_str().is_some_and(|text| text.contains("1048576")), "{reply:?}");
+}
+
+#[test]
 fn paths_that_climb_and_heads_that_are_too_large_get_nothing() {
     let server = shared();
     for path in ["/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/..%2f..%2fetc/passwd", "//etc/passwd"] {
@@ -136,6 +175,12 @@ fn listening_beyond_this_machine_needs_a_key_or_a_word() {
     let output = command.env_remove("TWOSTROKE_API_KEY").output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--insecure"));
+    for bad in ["a:80", "*", ""] {
+        let args = ["serve", "--model", "toy", "--device", "twin", "--port", "0", "--allowed-hosts", bad];
+        let output = crate::cli_program::program(&args).output().expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{bad:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("--allowed-hosts"), "{bad:?}");
+    }
 }
 
 #[test]
