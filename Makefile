@@ -2,7 +2,7 @@
 # CARGO_TARGET_DIR defaults to the user's cache folder, so that checkouts share one build.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench fetch
+.PHONY: help demo app test test-full test-app check bench fetch
 
 help:  ## this list
 	@grep -hE '^[a-z-]+: *##' $(MAKEFILE_LIST) | sed -E 's/: *## */\t/' | awk -F'\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -10,11 +10,17 @@ help:  ## this list
 demo:  ## build, fetch a real model, stream an answer and its figures
 	@scripts/demo.sh
 
+app:  ## build and start the desktop program: TRACE=FILE opens a trace, else a simulated run is shown
+	@scripts/app.sh
+
 test:  ## all tests: unit, golden, every kernel on software drivers, wasm32, shaders in a browser (REQUIRE_GPU=1: nothing may be skipped)
 	@scripts/test.sh
 
 test-full:  ## the same and the longer suites
 	@scripts/test.sh full
+
+test-app:  ## the app by its labels and pictures, on a software driver
+	@scripts/test-app.sh
 
 check:  ## format, lints, licences
 	@scripts/check.sh

@@ -2,8 +2,8 @@
 # Format, lints, and licences and advisories where cargo-deny is installed.
 set -eu
 . "$(dirname "$0")/env.sh"
-cargo fmt --check
-cargo clippy --locked --all-targets -- -D warnings
+cargo fmt --all --check
+cargo clippy --locked --workspace --all-targets -- -D warnings
 if cargo deny --version >/dev/null 2>&1; then
   cargo deny --locked check
 else

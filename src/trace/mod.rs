@@ -21,4 +21,5 @@ mod writer;
 pub use convert::{Converted, convert, convert_file};
 pub use reader::{Reader, read};
 pub use summary::Summary;
+pub use tokens::Tokens;
 pub use writer::Writer;

@@ -9,24 +9,26 @@ use crate::engine::event::{RowKind, StepRow};
 
 /// How far one request has come.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tokens {
+pub struct Tokens {
     prompt: u64,
     produced: u64,
 }
 
 impl Tokens {
     /// A request that has just come.
-    pub(super) fn new(prompt_tokens: u32) -> Self {
+    #[must_use]
+    pub fn new(prompt_tokens: u32) -> Self {
         Self { prompt: u64::from(prompt_tokens), produced: 0 }
     }
 
     /// Tokens of the answer so far.
-    pub(super) fn produced(&self) -> u64 {
+    #[must_use]
+    pub fn produced(&self) -> u64 {
         self.produced
     }
 
     /// Takes a row of the request; answers how many tokens came of it.
-    pub(super) fn take(&mut self, row: &StepRow) -> u64 {
+    pub fn take(&mut self, row: &StepRow) -> u64 {
         let yields = match row.kind {
             RowKind::Prefill => u64::from(u64::from(row.from) + u64::from(row.tokens) >= self.prompt + self.produced),
             RowKind::Decode => 1,

@@ -134,7 +134,8 @@ fn imports_are_found_alone_and_in_braces() {
 
 #[test]
 fn files_are_short_enough_to_read() {
-    let all = [("src", "rs"), ("tests", "rs"), ("shaders", "wgsl")].map(|(folder, kind)| files(folder, kind));
+    let all =
+        [("src", "rs"), ("tests", "rs"), ("app", "rs"), ("shaders", "wgsl")].map(|(folder, kind)| files(folder, kind));
     let long: Vec<_> = all.iter().flatten().filter(|f| f.lines >= LINES_MAX).map(|f| (&f.path, f.lines)).collect();
     assert!(long.is_empty(), "{LINES_MAX} lines or more: {long:?}");
 }
@@ -148,6 +149,8 @@ fn special_things_are_named_only_where_they_belong() {
         assert!(wrong.is_empty(), "{what} belongs in {allowed:?}, and is in {wrong:?}");
     };
     check("wgpu", &|code| code.contains("wgpu::"), &["src/gpu/"]);
+    // The app knows the engine's public face, and draws through eframe.
+    assert!(!files("app", "rs").iter().any(|file| file.code.contains("wgpu::") || has_word(&file.code, "unsafe")));
     check("unsafe", &|code| has_word(code, "unsafe"), &["src/gpu/pipelines.rs"]);
     let per_target = ["src/clock.rs", "src/format/source.rs", "src/gpu/device.rs", "src/lib.rs"];
     check("target_arch", &|code| has_word(code, "target_arch"), &per_target);
@@ -165,7 +168,7 @@ fn the_scheduler_knows_no_float_clock_or_hash_order() {
 #[test]
 fn every_file_opens_with_what_it_is() {
     let mut bare = Vec::new();
-    for file in files("src", "rs") {
+    for file in files("src", "rs").into_iter().chain(files("app", "rs")) {
         let text = fs::read_to_string(root().join(&file.path)).expect("read before");
         if !text.starts_with("//!") {
             bare.push(file.path);
