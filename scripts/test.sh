@@ -41,7 +41,7 @@ model() {
 tests() {
   local log status=0
   log=$(mktemp)
-  timeout --kill-after=10 "${TEST_SECONDS_MAX:-2700}" cargo test --locked 2>&1 | tee "$log"
+  timeout --kill-after=10 "${TEST_SECONDS_MAX:-2700}" cargo test --locked -- ${full:+--skip $soak} 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
     echo "Not at an end after ${TEST_SECONDS_MAX:-2700} s (TEST_SECONDS_MAX). Tests that had begun a minute ago and not ended:" >&2
@@ -50,6 +50,21 @@ tests() {
     done
   fi
   rm -f "$log"
+  return "$status"
+}
+# The hour of mixed load waits most of its time: it goes beside everything else.
+soak=memory_and_pages_are_flat_under_mixed_load
+begin_soak() {
+  soak_log=$(mktemp)
+  timeout --kill-after=10 5400 cargo test --locked --test it -- "$soak" >"$soak_log" 2>&1 &
+  soak_job=$!
+}
+end_soak() {
+  local status=0
+  wait "$soak_job" || status=$?
+  cat "$soak_log"
+  grep -q "^test result: ok. 1 passed" "$soak_log" || status=1
+  rm -f "$soak_log"
   return "$status"
 }
 sdk() {
@@ -70,8 +85,10 @@ software_drivers
 phase "build" cargo test --locked --no-run || end
 phase "model" model
 [ "$full" = full ] && phase "fixtures of the long suites" scripts/fixtures.sh
+[ "$full" = full ] && begin_soak
 phase "cargo test" tests
 phase "OpenAI's client" sdk
 phase "library for wasm32" wasm
 phase "shaders in a browser" browser
+[ "$full" = full ] && phase "an hour of mixed load, beside these" end_soak
 end

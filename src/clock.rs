@@ -1,41 +1,36 @@
-//! Time as plain nanoseconds since an origin. The only file of the base that names the operating system's clock.
+//! Time as plain nanoseconds since an origin. The only file of the base that names the system's clock.
 
-/// A clock that counts from its creation.
+#[cfg(not(target_arch = "wasm32"))]
+use std::time::{Instant, SystemTime};
+
+#[cfg(target_arch = "wasm32")]
+use web_time::{Instant, SystemTime};
+
+/// A clock that counts from its creation. A page's counts in steps of the browser's choice, 5 to 100 microseconds.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
-    #[cfg(not(target_arch = "wasm32"))]
-    origin: std::time::Instant,
+    origin: Instant,
 }
 
 impl Clock {
     /// Starts counting now.
     #[must_use]
     pub fn start() -> Self {
-        Self {
-            #[cfg(not(target_arch = "wasm32"))]
-            origin: std::time::Instant::now(),
-        }
+        Self { origin: Instant::now() }
     }
 
-    /// Nanoseconds since the start. In a page it stands still until the page hands in its own clock.
+    /// Nanoseconds since the start.
     #[must_use]
     pub fn nanos(&self) -> u64 {
-        #[cfg(not(target_arch = "wasm32"))]
-        return u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        #[cfg(target_arch = "wasm32")]
-        return 0;
+        u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
-/// Seconds since 1970, for dates in prompts and files; 0 in a page, which has no such clock here.
+/// Seconds since 1970, for dates in prompts and files.
 #[must_use]
 pub fn unix_seconds() -> i64 {
-    #[cfg(not(target_arch = "wasm32"))]
-    return std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0));
-    #[cfg(target_arch = "wasm32")]
-    return 0;
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(0))
 }
 
 /// Milliseconds of a span of nanoseconds, for people and JSON.

@@ -58,14 +58,7 @@ pub(super) fn open(options: &AdapterOptions) -> Result<Opened> {
         backend: capabilities.backend.to_owned(),
         adapter: Some(adapter.clone()),
         host_memory,
-        key: Some(tune_file::key(&[
-            &capabilities.name,
-            capabilities.backend,
-            &capabilities.driver,
-            &capabilities.driver_info,
-            &format!("{} {} {}", capabilities.vendor, capabilities.device, player.tier().name()),
-            if options.checked_shaders { "checked" } else { "" },
-        ])),
+        key: Some(tune_file::key_of(&player, options.checked_shaders)),
         player: Box::new(player),
     })
 }

@@ -48,7 +48,7 @@ mod serve_args;
 mod serving;
 mod sim;
 mod trace;
-mod tune_file;
+pub mod tune_file;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};

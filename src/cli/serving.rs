@@ -4,21 +4,19 @@ use super::adapter::{self, Opened};
 use super::batch_args::BatchOptions;
 use super::load;
 use super::options::ModelOptions;
-use crate::clock::{Clock, unix_seconds};
+use crate::clock::Clock;
+use crate::engine::chunk_tokens_default;
 use crate::engine::event::Event;
 use crate::engine::executor::ModelExecutor;
-use crate::engine::serving::{Engine, EngineConfig};
-use crate::engine::{chunk_tokens_default, fit};
+use crate::engine::serving::Engine;
+use crate::engine::setup::{self, Choices};
 use crate::error::Result;
 use crate::format::model_files::ModelFiles;
 use crate::gpu::Adapter;
-use crate::kernels::plan::Plan;
-use crate::kernels::{KvType, Tier};
+use crate::kernels::Tier;
 use crate::limits;
 use crate::model::{LoadOptions, TokenWork};
-use crate::sched;
 use crate::trace;
-use sha2::{Digest, Sha256};
 
 /// An engine over a loaded model, and what results say about it.
 pub(super) struct Serving {
@@ -91,53 +89,29 @@ pub(super) fn open_by(
     clock: Clock,
 ) -> Result<(Serving, Event)> {
     let made = make(files, options, batch, context_tokens)?;
-    let Made { executor, plan, adapter, backend, device, chunk_tokens } = made;
+    let Made { executor, adapter, backend, device, chunk_tokens } = made;
     let model = executor.model();
-    let sched = sched::Config {
-        pages: model.pages(),
-        slots: model.slots(),
-        step_tokens: model.step_rows_max(),
-        chunk_tokens: options.chunk_tokens,
-        context_tokens: model.context_tokens(),
-        queue_max: batch.queue_max,
-        queue_tokens_max: limits::QUEUE_TOKENS_MAX,
-        policy: batch.policy,
-        itl_slo_nanos: batch.itl_slo_nanos,
-        prefix_caching: batch.prefix_caching,
-        cache_generated: !plan.by_phase(),
-        logit_rows: model.logit_rows_max(),
-    };
-    let mut config = EngineConfig::new(sched, model.vocab(), digest(files, options.kv, plan, &model.type_name()));
-    config.prior = fit::prior(chunk_tokens);
-    if plan.software {
-        // The twin computes while it is asked to begin. A software driver has its cores full: recording the next step beside
-        // the one that runs takes a core away from it (lavapipe, two cores: 22 tokens/s against 24).
-        config.steps_ahead = 0;
-    }
     let pages = model.pages();
     let facts = (model.type_name(), model.file_bytes(), model.params(), model.work());
     let (type_name, file_bytes, params, work) = facts;
     let (context_tokens, vocab, width) = (model.context_tokens(), model.vocab(), model.width());
     let (context_tokens_made_for, page_bytes) = (model.context_tokens_made_for(), model.page_bytes());
-    let engine = Engine::with_clock(config, Box::new(executor), Box::new(move || clock.nanos()));
-    let unix = u64::try_from(unix_seconds()).unwrap_or(0).saturating_mul(1_000_000_000);
-    let meta = Event::Meta {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        model: files.name.clone(),
-        adapter: adapter.clone(),
-        tier: plan.tier.name().to_owned(),
-        page_tokens: limits::PAGE_TOKENS,
-        pages,
-        policy: batch.policy.name().to_owned(),
-        unix_ns: unix.saturating_sub(engine.now_nanos()),
+    let choices = Choices {
+        chunk_tokens: options.chunk_tokens,
+        queue_max: batch.queue_max,
+        policy: batch.policy,
+        itl_slo_nanos: batch.itl_slo_nanos,
+        prefix_caching: batch.prefix_caching,
     };
+    let tier = model.plan().tier;
+    let (engine, meta) = setup::engine(executor, &files.name, &adapter, &choices, clock);
     let serving = Serving {
         engine,
         model: files.name.clone(),
         adapter,
         backend,
         device,
-        tier: plan.tier,
+        tier,
         type_name,
         file_bytes,
         params,
@@ -157,7 +131,6 @@ pub(super) fn open_by(
 pub(super) struct Made {
     /// Computes steps.
     pub(super) executor: ModelExecutor,
-    plan: Plan,
     adapter: String,
     backend: String,
     device: Option<Adapter>,
@@ -194,15 +167,5 @@ pub(super) fn make(
         None => ModelExecutor::new(model, player)?,
     };
     let executor = executor.with_max_submit_nanos(options.max_submit_nanos);
-    Ok(Made { executor, plan, adapter: name, backend, device, chunk_tokens: chunk })
-}
-
-/// What tells this model's K and V from another's, in one process.
-fn digest(files: &ModelFiles, kv: KvType, plan: Plan, type_name: &str) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    for part in [files.name.as_str(), type_name, kv.name(), plan.activations.name()] {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    hash.finalize().into()
+    Ok(Made { executor, adapter: name, backend, device, chunk_tokens: chunk })
 }

@@ -16,12 +16,13 @@ use sha2::{Digest, Sha256};
 
 use super::fetch::cache_folder;
 use crate::engine::tune::{Keeper, Memory};
+use crate::gpu::GpuPlayer;
 use crate::kernels::program::shaders_digest;
 
 const DIGEST_BYTES: usize = 32;
 
 /// The file of one key.
-pub(super) struct TuneFile {
+pub struct TuneFile {
     /// `None` without a cache folder.
     path: Option<PathBuf>,
     /// Held, and locked, while kernels are compiled for the first time.
@@ -29,8 +30,17 @@ pub(super) struct TuneFile {
     one_by_one: bool,
 }
 
-/// What the memory of an adapter hangs on: everything that may change what its driver makes of a shader.
-pub(super) fn key(parts: &[&str]) -> String {
+/// What is known of an adapter lies under this: it names everything that may change what a driver makes of a shader.
+#[must_use]
+pub fn key_of(player: &GpuPlayer, checked_shaders: bool) -> String {
+    let adapter = player.capabilities();
+    let device = format!("{} {} {}", adapter.vendor, adapter.device, player.tier().name());
+    let checked = if checked_shaders { "checked" } else { "" };
+    let (driver, info) = (&*adapter.driver, &*adapter.driver_info);
+    key(&[&adapter.name, adapter.backend, driver, info, &device, checked])
+}
+
+fn key(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts.iter().chain(&[env!("CARGO_PKG_VERSION"), &*shaders_digest()]) {
         hash.update((part.len() as u64).to_le_bytes());
@@ -41,7 +51,8 @@ pub(super) fn key(parts: &[&str]) -> String {
 
 impl TuneFile {
     /// Opens what is known under `key`.
-    pub(super) fn open(key: &str) -> (Self, Memory) {
+    #[must_use]
+    pub fn open(key: &str) -> (Self, Memory) {
         match cache_folder() {
             Ok(cache) => Self::open_in(&cache.join("tune"), key),
             Err(_) => (Self { path: None, marker: None, one_by_one: false }, Memory::default()),
@@ -68,7 +79,8 @@ impl TuneFile {
     }
 
     /// What the driver made of the kernels in an earlier process, whole or not at all.
-    pub(super) fn pipelines(&self) -> Option<Vec<u8>> {
+    #[must_use]
+    pub fn pipelines(&self) -> Option<Vec<u8>> {
         let mut bytes = fs::read(self.path.as_ref()?.with_extension("pipelines")).ok()?;
         let (digest, data) = bytes.split_at_checked(DIGEST_BYTES)?;
         if Sha256::digest(data)[..] != *digest {

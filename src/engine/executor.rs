@@ -87,6 +87,12 @@ impl ModelExecutor {
         Ok(Self::over(model, player, None))
     }
 
+    /// Kernels are compiled, unchecked, when the first step needs them: for a page, where no check can be waited for.
+    #[must_use]
+    pub fn unchecked(model: Model, player: Box<dyn Player<Kernel>>) -> Self {
+        Self::over(model, player, None)
+    }
+
     /// Builds and checks kernels by `tuner`, before the first step that launches them, as far as they are not built yet.
     #[must_use]
     pub fn tuned(model: Model, player: Box<dyn Player<Kernel>>, tuner: Tuner) -> Self {

@@ -8,6 +8,7 @@
 //! executor   what computes a step                fit        the cost model, learned from steps
 //! event      what is told of all this            scorer     a text on its own: the logits of every row
 //! tune       variants checked and timed             trial      one launch of a variant over made-up data
+//! setup      from a loaded model to an engine
 //! ```
 
 pub mod event;
@@ -20,6 +21,7 @@ pub mod request;
 pub mod sampling;
 mod scorer;
 pub mod serving;
+pub mod setup;
 pub mod trial;
 pub mod tune;
 

@@ -25,6 +25,12 @@ impl Spread {
         Some(Self { sorted: samples, mean, deviation })
     }
 
+    /// The samples, ascending.
+    #[must_use]
+    pub fn sorted(&self) -> &[f64] {
+        &self.sorted
+    }
+
     /// Number of samples.
     #[must_use]
     pub fn count(&self) -> usize {

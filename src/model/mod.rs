@@ -268,6 +268,12 @@ impl Model {
         Batch::new(sequences, &self.sizes, decode_rows, tile_tokens, self.plan.by_phase())
     }
 
+    /// How K and V are stored.
+    #[must_use]
+    pub const fn kv(&self) -> KvType {
+        self.kv
+    }
+
     /// Which variants it takes.
     #[must_use]
     pub const fn plan(&self) -> Plan {
