@@ -30,6 +30,14 @@ pub(super) fn files(options: &ModelOptions) -> Result<ModelFiles> {
     }
 }
 
+/// The model's file, where it is one.
+pub(super) fn file(options: &ModelOptions) -> Option<std::path::PathBuf> {
+    match fetch::resolve(options.model.as_deref()) {
+        Ok(ModelSource::Path(path)) if path.is_file() => Some(path),
+        _ => None,
+    }
+}
+
 /// Opens the adapter and loads the model onto it. `context_tokens` replaces the model's own context where the user chose none.
 ///
 /// # Errors

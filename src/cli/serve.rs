@@ -142,6 +142,7 @@ fn engine_life(
     let queue_max = batch.queue_max;
     let Serving { engine, pages, context_tokens, vocab, width, adapter, tier, .. } = serving;
     let root = files.name.clone();
+    let file = load::file(&model);
     let names = if names.is_empty() { vec![root.clone()] } else { names };
     let meter = Meter::new(&names[0], handle.clock());
     let (template, defaults) = (run_batch::template(&files.description), run_batch::defaults(&files.description));
@@ -166,6 +167,7 @@ fn engine_life(
     server.ready(Loaded {
         names,
         root,
+        file,
         tokenizer,
         template,
         defaults,

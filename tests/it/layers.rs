@@ -142,6 +142,8 @@ fn files_are_short_enough_to_read() {
 
 #[test]
 fn special_things_are_named_only_where_they_belong() {
+    // `unsafe-inline` and its like are words of a page's content policy.
+    let is_unsafe = |code: &str| has_word(&code.replace("unsafe-", "").replace("-unsafe", ""), "unsafe");
     let check = |what: &str, in_code: &dyn Fn(&str) -> bool, allowed: &[&str]| {
         let all = files("src", "rs");
         let named = all.iter().filter(|file| in_code(&file.code)).map(|file| &*file.path);
@@ -150,8 +152,8 @@ fn special_things_are_named_only_where_they_belong() {
     };
     check("wgpu", &|code| code.contains("wgpu::"), &["src/gpu/"]);
     // The app knows the engine's public face, and draws through eframe.
-    assert!(!files("app", "rs").iter().any(|file| file.code.contains("wgpu::") || has_word(&file.code, "unsafe")));
-    check("unsafe", &|code| has_word(code, "unsafe"), &["src/gpu/pipelines.rs"]);
+    assert!(!files("app", "rs").iter().any(|file| file.code.contains("wgpu::") || is_unsafe(&file.code)));
+    check("unsafe", &is_unsafe, &["src/gpu/pipelines.rs"]);
     let per_target = ["src/clock.rs", "src/format/source.rs", "src/gpu/device.rs", "src/lib.rs"];
     check("target_arch", &|code| has_word(code, "target_arch"), &per_target);
 }

@@ -6,12 +6,14 @@
 //! route       the table of routes
 //! answer      chat and completions      embeddings, tokens, models, status: the rest
 //! reply       bodies and errors as clients expect them
+//! page        the browser app's files, and the model's for it
 //! ```
 
 mod answer;
 mod embeddings;
 mod guard;
 mod listen;
+mod page;
 mod reply;
 mod route;
 mod status;
@@ -51,6 +53,8 @@ pub struct Loaded {
     pub names: Vec<String>,
     /// The model's own name.
     pub root: String,
+    /// Its file, where it is one.
+    pub file: Option<std::path::PathBuf>,
     /// The model's.
     pub tokenizer: Tokenizer,
     /// The model's, if it has one that works.

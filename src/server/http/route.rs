@@ -5,14 +5,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Extension;
 use axum::http::{HeaderValue, Method, Uri};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::routing::{get, post};
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 use tower_http::services::ServeDir;
 
 use super::super::openai::ApiError;
 use super::guard::{self, Working};
-use super::{Shared, answer, embeddings, reply, status, texts};
+use super::{Shared, answer, embeddings, page, reply, status, texts};
 
 /// How long a browser may remember what an origin may do.
 const CORS_SECONDS: u64 = 3600;
@@ -32,9 +32,13 @@ pub(super) fn router(server: Shared) -> Router {
         .route("/health", get(status::health))
         .route("/metrics", get(status::metrics))
         .route("/version", get(status::version))
+        .route("/model.gguf", get(page::model))
         .method_not_allowed_fallback(wrong_method);
     router = match &server.files {
-        Some(folder) => router.fallback_service(ServeDir::new(folder)),
+        Some(folder) => {
+            let files = Router::new().fallback_service(ServeDir::new(folder));
+            router.fallback_service(files.layer(map_response(page::headers)))
+        }
         None => router.fallback(unknown),
     };
     let guarded = router.layer(Extension(Working::default())).layer(from_fn_with_state(server.clone(), guard::guard));

@@ -230,6 +230,7 @@ impl Fake {
         server.ready(Loaded {
             names: vec!["fake".into()],
             root: "fake".into(),
+            file: None,
             tokenizer,
             template: None,
             defaults: SamplingParams::default(),

@@ -5,6 +5,7 @@ pub(crate) mod fake;
 mod faults;
 mod fields;
 mod life;
+mod page;
 pub(crate) mod process;
 mod recovery;
 mod replay;

@@ -142,8 +142,20 @@ impl Server {
     /// The same as `change` leaves the command, and without waiting.
     pub(crate) fn start_with(args: &[&str], change: impl FnOnce(&mut std::process::Command)) -> Self {
         let mut command = program(&["serve", "--port", "0"]);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(args);
         change(&mut command);
+        Self::spawn(command)
+    }
+
+    /// Starts the program at `path`, and waits until it answers.
+    pub(crate) fn start_program(path: &std::path::Path, args: &[&str]) -> Self {
+        let mut command = std::process::Command::new(path);
+        command.args(["serve", "--port", "0"]).args(args);
+        Self::spawn(command).ready()
+    }
+
+    fn spawn(mut command: std::process::Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let stderr = child.stderr.take().expect("piped");
         let (sender, lines) = mpsc::channel();
