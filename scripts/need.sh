@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: need.sh THING...    installs what the machine lacks; THING: cc vulkan lavapipe browser node pip wasm
+# usage: need.sh THING...    installs what the machine lacks; THING: cc vulkan lavapipe browser display node pip wasm
 # On Debian and Ubuntu through apt-get (with sudo when not root); elsewhere it says what to install and ends with 1.
 # Node comes through pip into our cache where the system's is missing or too old: Debian's npm is 450 packages.
 set -u
@@ -16,6 +16,7 @@ have() {
     vulkan) macos || { loader && drivers; } ;;
     lavapipe) macos || { loader && compgen -G '/usr/share/vulkan/icd.d/lvp_icd*.json' >/dev/null; } ;;
     browser) [ -n "${CHROMIUM:-}" ] || has chromium || has chromium-browser || has google-chrome || has google-chrome-stable ;;
+    display) macos || { has Xvfb && lib libxkbcommon-x11 && lib libXcursor && lib libXi && lib libXrandr; } ;;
     node) has node && has npm && [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 20 ] ;;
     pip) python3 -m pip --version >/dev/null 2>&1 ;;
     wasm) wasm_target || { file /usr/bin/cargo && file /usr/lib/rustlib/src/rust/library; } ;;
@@ -23,6 +24,7 @@ have() {
   esac
 }
 loader() { { ldconfig -p 2>/dev/null || /sbin/ldconfig -p; } | grep -q 'libvulkan\.so\.1'; }
+lib() { { ldconfig -p 2>/dev/null || /sbin/ldconfig -p; } | grep -q "$1\.so\."; }
 drivers() {
   [ -n "${VK_DRIVER_FILES:-}${VK_ICD_FILENAMES:-}" ] ||
     compgen -G '/usr/share/vulkan/icd.d/*.json' >/dev/null || compgen -G '/etc/vulkan/icd.d/*.json' >/dev/null ||
@@ -35,6 +37,7 @@ debian() {
     cc) echo gcc libc6-dev ;;
     vulkan | lavapipe) echo mesa-vulkan-drivers ;;
     browser) echo chromium ;;
+    display) echo xvfb libxkbcommon-x11-0 libxcursor1 libxi6 libxrandr2 ;;
     node) have pip || debian pip ;;
     pip) echo python3 python3-pip ;;
     wasm) echo rustc-web rust-web-src cargo-web ;;
@@ -46,6 +49,7 @@ elsewhere() {
     vulkan) echo "a Vulkan driver of your card, or Mesa's software driver (lavapipe), and the Vulkan loader" ;;
     lavapipe) echo "Mesa's software Vulkan driver, lavapipe (Fedora: mesa-vulkan-drivers, Arch: vulkan-swrast)" ;;
     browser) echo "Chromium or Chrome (or set CHROMIUM to its path)" ;;
+    display) echo "Xvfb, a display without a screen, and the X libraries of a window (Fedora: xorg-x11-server-Xvfb)" ;;
     node) echo "Node.js 20 or newer with npm" ;;
     pip) echo "Python 3 with pip" ;;
     wasm) echo "the wasm32 target (rustup target add wasm32-unknown-unknown)" ;;

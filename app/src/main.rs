@@ -1,35 +1,88 @@
 //! The desktop program.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
-use twostroke_app::App;
+use clap::Parser;
+use twostroke_app::host::Source;
+use twostroke_app::settings::Device;
+use twostroke_app::{App, Window};
 
-/// The app in eframe's window.
-struct Window(App);
+/// Both strokes of every request: a timeline of an engine inside, of a running server, of a trace.
+#[derive(Parser)]
+#[command(name = "twostroke-app", version)]
+struct Args {
+    /// A trace to open (twostroke serve --trace FILE writes one)
+    #[arg(conflicts_with_all = ["model", "server"])]
+    trace: Option<PathBuf>,
+    /// A model to open: a .gguf file, a folder, hf:ORG/REPO[:FILE], toy or default
+    #[arg(long, short)]
+    model: Option<String>,
+    /// Where it runs: best, twin (the processor, no driver), or a number of `twostroke devices`
+    #[arg(long, default_value = "best", value_parser = device)]
+    device: Device,
+    /// Ask the model this as soon as it is open
+    #[arg(long, requires = "model")]
+    ask: Option<String>,
+    /// A running server to watch: HOST:PORT
+    #[arg(long, conflicts_with = "model")]
+    server: Option<String>,
+    /// Write a picture of the window when all is opened and answered, and end
+    #[arg(long, value_name = "FILE.png")]
+    picture: Option<PathBuf>,
+}
 
-impl eframe::App for Window {
-    fn logic(&mut self, ctx: &egui::Context, _: &mut eframe::Frame) {
-        self.0.logic(ctx);
-    }
-
-    fn ui(&mut self, ui: &mut egui::Ui, _: &mut eframe::Frame) {
-        self.0.ui(ui);
+fn device(text: &str) -> Result<Device, String> {
+    match text {
+        "best" => Ok(Device::Best),
+        "twin" => Ok(Device::Twin),
+        number => {
+            number.parse().map(Device::Adapter).map_err(|_| format!("expected best, twin or a number, got {number}"))
+        }
     }
 }
 
-fn main() -> eframe::Result {
-    let path = std::env::args_os().nth(1).map(PathBuf::from);
+fn main() -> ExitCode {
+    let args = Args::parse();
     let options = eframe::NativeOptions {
         viewport: egui::ViewportBuilder::default().with_title("Twostroke").with_inner_size([1280.0, 800.0]),
         ..eframe::NativeOptions::default()
     };
     let make = move |cc: &eframe::CreationContext<'_>| {
         let mut app = App::new();
-        match &path {
-            Some(path) => app.open(path, &cc.egui_ctx),
-            None => app.simulate(),
-        }
-        Ok(Box::new(Window(app)) as Box<dyn eframe::App>)
+        app.show_panels();
+        let mut window = Window::new(app, cc);
+        begin(&mut window, &args);
+        Ok(Box::new(window) as Box<dyn eframe::App>)
     };
-    eframe::run_native("twostroke", options, Box::new(make))
+    match eframe::run_native("twostroke", options, Box::new(make)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("twostroke-app: {error}");
+            eprintln!(
+                "It needs a display and a driver for Vulkan, Metal or DX12; the command line (twostroke) needs no display."
+            );
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Does what the arguments say.
+fn begin(window: &mut Window, args: &Args) {
+    let (app, ctx) = (&mut window.app, &window.ctx.clone());
+    if args.device != Device::Best {
+        app.engine().settings.device = args.device;
+    }
+    match (&args.trace, &args.server) {
+        (Some(path), _) => app.open(path, ctx),
+        (_, Some(server)) => app.watch(server, &std::env::var("TWOSTROKE_API_KEY").unwrap_or_default(), ctx),
+        _ => app.simulate(),
+    }
+    match args.model.as_deref() {
+        None => {}
+        Some("toy") => app.open_model(Source::Toy, ctx),
+        Some("default") => app.open_model(Source::Named(None), ctx),
+        Some(name) => app.open_model(Source::Named(Some(name.to_owned())), ctx),
+    }
+    (window.errand.ask, window.errand.picture) = (args.ask.clone(), args.picture.clone());
 }

@@ -4,6 +4,9 @@
 use egui::Color32;
 use serde::Deserialize;
 
+/// The look before anybody chose one.
+pub const FIRST: egui::ThemePreference = egui::ThemePreference::Dark;
+
 /// Colours of one look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,10 +73,16 @@ impl Theme {
         serde_json::from_str(include_str!("../theme.json")).expect("a test reads the file")
     }
 
+    /// The look on dark or on light ground.
+    #[must_use]
+    pub fn look(&self, is_dark: bool) -> Colors {
+        if is_dark { self.dark } else { self.light }
+    }
+
     /// The look of these visuals.
     #[must_use]
     pub fn of(&self, visuals: &egui::Visuals) -> Colors {
-        if visuals.dark_mode { self.dark } else { self.light }
+        self.look(visuals.dark_mode)
     }
 }
 

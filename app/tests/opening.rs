@@ -71,3 +71,64 @@ fn what_is_no_trace_says_so_and_what_to_do() {
         harness.get_by_label_contains("Drop a trace here");
     }
 }
+
+#[test]
+fn a_trace_in_memory_is_read_in_batches() {
+    let mut app = App::new();
+    app.open_bytes("dropped.jsonl", trace().into_bytes().into());
+    let ctx = egui::Context::default();
+    for _ in 0..100 {
+        app.logic(&ctx);
+    }
+    assert!(!app.is_opening());
+    assert_eq!(app.store().requests().len(), 5);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_told_and_one_that_is_shows_its_requests_as_they_come() {
+    let mut harness = opened(trace().as_bytes());
+    let ctx = harness.ctx.clone();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    drop(taken);
+    harness.state_mut().watch(&address, "", &ctx);
+    watched(&mut harness, |app| !app.is_opening());
+    harness.run_steps(2);
+    harness.get_by_label_contains("/v1/trace: error sending request");
+    // A server of a few lines, which keeps the stream open until it is let go.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let (close, closed) = std::sync::mpsc::channel::<()>();
+    let events: String = trace().lines().map(|line| format!("data: {line}\n\n")).collect();
+    let served = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut socket, _) = listener.accept().expect("a client");
+        let mut head = [0; 4096];
+        let length = socket.read(&mut head).expect("a request");
+        let head = String::from_utf8_lossy(&head[..length]).to_lowercase();
+        let answer = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        socket.write_all(answer.as_bytes()).and_then(|()| socket.write_all(events.as_bytes())).expect("sent");
+        let _ = closed.recv_timeout(Duration::from_secs(60));
+        head
+    });
+    harness.state_mut().watch(&address, "secret", &ctx);
+    watched(&mut harness, |app| app.store().requests().len() == 5);
+    harness.run_steps(3);
+    harness.get_by_label_contains("watching http://");
+    harness.get_by_label("LIVE");
+    close.send(()).expect("it waits");
+    let head = served.join().expect("it ended well");
+    assert!(head.contains("get /v1/trace") && head.contains("authorization: bearer secret"), "{head}");
+    watched(&mut harness, |app| !app.is_opening());
+    harness.run_steps(2);
+    harness.get_by_label_contains("the server has closed its trace");
+}
+
+fn watched(harness: &mut Harness<'static, App>, good: impl Fn(&App) -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !good(harness.state()) {
+        assert!(Instant::now() < until, "it never comes");
+        std::thread::sleep(Duration::from_millis(2));
+        harness.step();
+    }
+}

@@ -7,11 +7,9 @@
 // usage: node compile_wgsl.mjs TEXTS.json [--all]      {label: text, …}
 // Ends with 1 on any error, or when the browser or its WebGPU can't be had. CHROMIUM names the browser.
 import { createServer } from "node:http";
-import { existsSync, readFileSync } from "node:fs";
-import { chromium } from "playwright-core";
+import { readFileSync } from "node:fs";
+import { launch } from "./browser.mjs";
 
-// WebGPU on the CPU through SwiftShader. All three of the last are needed together.
-const flags = ["--no-sandbox", "--enable-unsafe-webgpu", "--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=swiftshader"];
 const batch_texts = 8;           // compiled at once, so that one answer from the page stays small
 const limit_ms = 240_000;        // for one batch
 const short_chars = 12_000;      // a text whose pipeline is cheap
@@ -22,14 +20,6 @@ if (!path || (all && all !== "--all")) { console.error("usage: compile_wgsl.mjs 
 const texts = Object.entries(JSON.parse(readFileSync(path, "utf8")))
   .map(([label, code], i) => ({ label, code, pipeline: !!all || code.length < short_chars || i % pipeline_stride === 0 }));
 if (texts.length === 0) { console.error(`${path} holds no shader`); process.exit(1); }
-
-function browser_path() {
-  const names = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome-stable", "/usr/bin/google-chrome",
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium"];
-  const found = names.find(name => name && existsSync(name));
-  if (!found) { console.error("no Chromium or Chrome found: install one, or set CHROMIUM to its path"); process.exit(1); }
-  return found;
-}
 
 // navigator.gpu exists in secure contexts only; localhost is one.
 async function serve() {
@@ -88,7 +78,7 @@ function within(promise, what) {
 }
 
 const server = await serve();
-const browser = await chromium.launch({ executablePath: browser_path(), headless: true, args: flags });
+const browser = await launch();
 let wrong = 0, warnings = 0, status = 1;
 try {
   const page = await browser.newPage();

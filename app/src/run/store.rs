@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use twostroke::engine::event::{Event, RowKind, StepRow};
+use twostroke::sched::CostModel;
 use twostroke::trace::Tokens;
 
 use super::levels::Levels;
@@ -60,6 +61,7 @@ pub struct Store {
     steps_max: usize,
     end: u64,
     events: u64,
+    cost: Option<CostModel>,
 }
 
 impl Default for Store {
@@ -85,6 +87,7 @@ impl Store {
             steps_max: steps_max.max(4),
             end: 0,
             events: 0,
+            cost: None,
         }
     }
 
@@ -142,6 +145,12 @@ impl Store {
         self.end
     }
 
+    /// What the engine found steps to cost, the newest.
+    #[must_use]
+    pub fn cost(&self) -> Option<CostModel> {
+        self.cost
+    }
+
     /// Events taken.
     #[must_use]
     pub fn events(&self) -> u64 {
@@ -187,7 +196,10 @@ impl Store {
                 };
                 self.step_taken(step, rows);
             }
-            Event::Cost { t, .. } => self.end = self.end.max(*t),
+            Event::Cost { t, a, b, c, d } => {
+                self.end = self.end.max(*t);
+                self.cost = Some(CostModel { a: *a, b: *b, c: *c, d: *d });
+            }
             Event::Preempt { t, id } => self.mark(*t, *id, MarkKind::Preempt, Some(State::Preempted)),
             Event::Resume { t, id } => self.mark(*t, *id, MarkKind::Resume, Some(State::Prefilling)),
             Event::Cancel { t, id } => self.over(*t, *id, MarkKind::Cancel, State::Cancelled),

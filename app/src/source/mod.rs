@@ -1,7 +1,14 @@
-//! Where events come from: a trace file, or the simulator. All give the same events.
+//! Where events come from: a trace file, a running server, the simulator. All give the same events.
 
 mod file;
+mod picked;
 mod scenario;
+mod server;
+mod workload;
 
 pub use file::{Opening, Said};
-pub use scenario::{Ask, Scenario};
+pub(crate) use picked::task;
+pub use picked::{PAGE_FILE_BYTES_MAX, Picked, Picks, refusal};
+pub use scenario::{Scenario, machine_of, measured};
+pub use server::address;
+pub use workload::{Ask, BUILT_IN, PromptOf, Workload};

@@ -4,86 +4,86 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use twostroke::engine::event::Event;
-use twostroke::engine::request::Request;
 use twostroke::error::Result;
-use twostroke::limits::{BATCHED_TOKENS_DEFAULT, PAGE_TOKENS};
+use twostroke::limits::PAGE_TOKENS;
 use twostroke::sched::Policy;
 use twostroke::sim::{Asked, CostFile, Machine};
+
+use super::workload::Workload;
+use crate::host::Facts;
+use crate::run::Store;
+use crate::settings::Settings;
 
 /// What `bench --fit` measured of the default model on Mesa's software driver, two cores: a slow machine shows both strokes well.
 const MEASURED: &str = include_str!("../../data/lavapipe.json");
 
-/// A request of a workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ask {
-    /// When it arrives, in nanoseconds.
-    pub arrive: u64,
-    /// Tokens of its prompt.
-    pub prompt_tokens: u32,
-    /// Tokens of its answer.
-    pub output_tokens: u32,
-    /// Requests of the same family share the first half of their prompts; `None` shares nothing.
-    pub family: Option<u32>,
-}
-
-/// A workload and how it is served.
+/// A workload, how it is served, and on what.
 #[derive(Debug, Clone)]
 pub struct Scenario {
     /// What is asked.
-    pub asks: Vec<Ask>,
-    /// Who goes first.
-    pub policy: Policy,
-    /// Gap between tokens that chunks keep within; `None` is auto.
-    pub itl_slo_nanos: Option<u64>,
-    /// Largest chunk of one prompt.
-    pub chunk_tokens: Option<u32>,
-    /// Tokens of a step.
-    pub step_tokens: u32,
-    /// Requests that run at once.
-    pub slots: u32,
-    /// Pages of the pool; `None` is what the memory holds.
-    pub pages: Option<u32>,
-    /// Whether full pages are kept for prompts to come.
-    pub prefix_caching: bool,
+    pub workload: Workload,
+    /// How it is served.
+    pub settings: Settings,
+    /// What its steps last.
+    pub machine: CostFile,
+}
+
+/// The machine that is built in.
+///
+/// # Panics
+/// Never: a test reads the file.
+#[must_use]
+pub fn measured() -> CostFile {
+    serde_json::from_str(MEASURED).expect("a test reads the file")
+}
+
+/// The machine that a run was made on, as far as its trace tells: the newest cost model that the engine found. `None` where it found none.
+#[must_use]
+pub fn machine_of(store: &Store, facts: &Facts) -> Option<CostFile> {
+    let cost = store.cost()?;
+    Some(CostFile {
+        model: facts.model.clone(),
+        adapter: facts.adapter.clone(),
+        tier: facts.tier.to_owned(),
+        page_tokens: PAGE_TOKENS,
+        page_bytes: facts.page_bytes.max(1),
+        context_tokens: facts.context_tokens_made_for,
+        vocab: facts.vocab,
+        chunk_tokens: if facts.is_software { 128 } else { 512 },
+        a: cost.a,
+        b: cost.b,
+        c: cost.c,
+        d: cost.d,
+        residual: None,
+    })
 }
 
 impl Scenario {
-    /// Four streams answer when a long prompt comes: what a policy does to them is plain to see.
+    /// Four streams and a long prompt on the machine that is built in.
     #[must_use]
     pub fn long_prompt(policy: Policy) -> Self {
-        let stream = |n: u64| Ask { arrive: n * 120_000_000, prompt_tokens: 48, output_tokens: 160, family: Some(0) };
-        let mut asks: Vec<Ask> = (0..4).map(stream).collect();
-        asks.push(Ask { arrive: 2_500_000_000, prompt_tokens: 2000, output_tokens: 24, family: None });
-        Self {
-            asks,
-            policy,
-            itl_slo_nanos: None,
-            chunk_tokens: None,
-            step_tokens: BATCHED_TOKENS_DEFAULT,
-            slots: 8,
-            pages: None,
-            prefix_caching: true,
-        }
+        let settings = Settings { policy, ..Settings::default() };
+        Self { workload: Workload::long_prompt(), settings, machine: measured() }
     }
 
-    /// Plays it on the measured machine; the events of its trace. The same scenario gives the same events.
+    /// Plays it; the events of its trace. The same scenario gives the same events.
     ///
     /// # Errors
     /// A request that the machine cannot hold.
     pub fn play(&self) -> Result<Vec<Event>> {
-        let file: CostFile = serde_json::from_str(MEASURED).expect("a test reads the file");
+        let (settings, file) = (&self.settings, &self.machine);
         let asked = Asked {
-            context_tokens: None,
-            step_tokens: self.step_tokens,
-            chunk_tokens: self.chunk_tokens,
-            slots: self.slots,
-            kv_bytes: None,
-            pages: self.pages,
-            prefix_caching: self.prefix_caching,
-            policy: self.policy,
-            itl_slo_nanos: self.itl_slo_nanos,
+            context_tokens: settings.context_tokens.map(|tokens| tokens.min(file.context_tokens)),
+            step_tokens: settings.step_tokens,
+            chunk_tokens: settings.chunk_tokens,
+            slots: settings.slots,
+            kv_bytes: settings.kv_mib.map(|mib| u64::from(mib) << 20),
+            pages: None,
+            prefix_caching: settings.prefix_caching,
+            policy: settings.policy,
+            itl_slo_nanos: settings.itl_slo_nanos(),
         };
-        let mut machine = Machine::new(&file, &asked)?;
+        let mut machine = Machine::new(file, &asked)?;
         let events = Rc::new(RefCell::new(vec![Event::Meta {
             version: env!("CARGO_PKG_VERSION").into(),
             model: file.model.clone(),
@@ -91,23 +91,21 @@ impl Scenario {
             tier: file.tier.clone(),
             page_tokens: PAGE_TOKENS,
             pages: machine.pages,
-            policy: self.policy.name().into(),
+            policy: settings.policy.name().into(),
             unix_ns: 0,
         }]));
         let told = events.clone();
         machine.engine.observe(Box::new(move |event| told.borrow_mut().push(event.clone())));
-        let mut asks: Vec<(usize, &Ask)> = self.asks.iter().enumerate().collect();
-        asks.sort_by_key(|(_, ask)| ask.arrive);
-        let mut next = asks.into_iter().peekable();
+        let mut next = self.workload.requests(file.vocab).into_iter().peekable();
         loop {
-            while let Some((number, ask)) = next.next_if(|(_, ask)| ask.arrive <= machine.clock.nanos()) {
-                machine.engine.submit(request(number, ask, file.vocab))?;
+            while let Some((_, request)) = next.next_if(|(arrive, _)| *arrive <= machine.clock.nanos()) {
+                machine.engine.submit(request)?;
             }
             if !machine.engine.idle() {
                 machine.engine.wait()?;
                 while machine.engine.next_output().is_some() {}
-            } else if let Some((_, ask)) = next.peek() {
-                machine.clock.advance_to(ask.arrive);
+            } else if let Some((arrive, _)) = next.peek() {
+                machine.clock.advance_to(*arrive);
             } else {
                 break;
             }
@@ -117,29 +115,9 @@ impl Scenario {
     }
 }
 
-fn request(number: usize, ask: &Ask, vocab: u32) -> Request {
-    let id = |salt: u64, at: u32| {
-        let mixed = (salt << 32 | u64::from(at)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-        u32::try_from(mixed % u64::from(vocab)).expect("below the vocabulary")
-    };
-    let shared = ask.family.map_or(0, |_| ask.prompt_tokens / 2);
-    let own = 1 + number as u64;
-    let prompt = (0..ask.prompt_tokens).map(|at| match ask.family {
-        Some(family) if at < shared => id(1 << 20 | u64::from(family), at),
-        _ => id(own, at),
-    });
-    Request {
-        prompt: prompt.collect(),
-        max_tokens: Some(ask.output_tokens),
-        arrived_nanos: Some(ask.arrive),
-        ..Request::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Store;
 
     fn store(policy: Policy) -> Store {
         let mut store = Store::default();
@@ -161,11 +139,26 @@ mod tests {
     fn every_request_is_answered_whole_and_the_same_again() {
         let (one, two) = (store(Policy::Slo), store(Policy::Slo));
         assert_eq!(one.requests().len(), 5);
-        for (ask, request) in Scenario::long_prompt(Policy::Slo).asks.iter().zip(one.requests()) {
+        for (ask, request) in Workload::long_prompt().asks.iter().zip(one.requests()) {
             assert_eq!(request.output_tokens(), u64::from(ask.output_tokens));
             assert_eq!(request.arrive, ask.arrive);
         }
         assert_eq!(one.steps(), two.steps());
         assert!(one.requests()[3].admitted().is_some_and(|(_, cached)| cached > 0), "streams share a beginning");
+    }
+
+    #[test]
+    fn a_cache_that_is_off_computes_every_prompt_whole() {
+        let play = |prefix_caching| {
+            let settings = Settings { prefix_caching, ..Settings::default() };
+            let scenario = Scenario { workload: Workload::one_document(), settings, machine: measured() };
+            let mut store = Store::default();
+            scenario.play().expect("it fits").iter().for_each(|event| store.take(event));
+            crate::run::Overview::of(&store)
+        };
+        let (with, without) = (play(true), play(false));
+        assert_eq!(without.cached_tokens, 0);
+        assert!(with.cached_tokens > 2000, "{}", with.cached_tokens);
+        assert!(with.ttft.expect("answers").median() < without.ttft.expect("answers").median() * 0.7);
     }
 }

@@ -56,6 +56,24 @@ pub(super) fn row_mesh(mesh: &mut Mesh, spans: &[Span], row: Rect, colors: &Colo
     }
 }
 
+/// What was predicted of a request, as a line over and under its row: where it would have been prefilled and decoded.
+pub(super) fn ghost_mesh(mesh: &mut Mesh, request: &Request, store: &Store, view: &View, row: Rect, colors: &Colors) {
+    for span in super::spans::spans(request, store, view, f64::from(row.width())) {
+        let color = match span.kind {
+            Kind::Queued | Kind::Preempted => continue,
+            Kind::Prefill | Kind::ManyPrefill | Kind::Mixed { is_prefill: true } => colors.prefill,
+            Kind::Decode | Kind::ManyDecode | Kind::Mixed { is_prefill: false } | Kind::Verify => colors.decode,
+            Kind::Discarded => colors.discarded,
+        };
+        let (x0, x1) = (at(row, span.x0).max(row.left()), at(row, span.x1).min(row.right()));
+        if x1 > x0 {
+            for y in [row.top() - 2.0, row.bottom()] {
+                mesh.add_colored_rect(Rect::from_min_max(pos2(x0, y), pos2(x1, y + 2.0)), color.gamma_multiply(0.8));
+            }
+        }
+    }
+}
+
 /// What befell a request, and the share of its prompt that was cached.
 pub(super) fn marks_mesh(mesh: &mut Mesh, request: &Request, view: &View, row: Rect, colors: &Colors) {
     let mut line = |t: u64, width: f32, color: Color32| {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use egui::{Align2, FontId, Mesh, Pos2, Rect, Sense, Shape, Ui, WidgetInfo, pos2, vec2};
 
 use super::command::{self, Command};
+use super::layout::{COUNTER_HEIGHT, COUNTERS, Layout};
 use super::paint;
 use super::ruler::ticks;
 use super::spans::{Span, as_time, instant, spans};
@@ -13,14 +14,8 @@ use super::view::View;
 use crate::run::{Figures, Level, Request, Selection, Store};
 use crate::theme::Colors;
 
-const HEADER_WIDTH: f32 = 300.0;
-const MINIMAP_HEIGHT: f32 = 18.0;
-const RULER_HEIGHT: f32 = 20.0;
 const ROW_HEIGHT: f32 = 24.0;
 const ROW_MARGIN: f32 = 3.0;
-const STEPS_HEIGHT: f32 = 34.0;
-const COUNTER_HEIGHT: f32 = 20.0;
-const COUNTERS: [&str; 4] = ["KV pages", "waiting", "prefill tokens/s", "decode tokens/s"];
 /// Part of the view that a key moves or zooms by.
 const KEY_PAN: f64 = 0.15;
 const KEY_ZOOM: f64 = 0.7;
@@ -38,7 +33,7 @@ pub struct Hover {
 }
 
 /// The panel's state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Timeline {
     /// What is seen.
     pub view: View,
@@ -54,12 +49,34 @@ pub struct Timeline {
     pub shows_help: bool,
     /// What is searched for; `None` while the field is closed.
     pub search: Option<String>,
+    /// Keys are for it: of two timelines the one that leads.
+    pub has_keys: bool,
     scroll: f32,
     drag_from: Option<f64>,
     /// Events when it was frozen.
     frozen_at: u64,
     figures: HashMap<u64, (u64, bool, Figures)>,
     statistics: Option<(StatisticsOf, Selection)>,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self {
+            view: View::default(),
+            selected: None,
+            segment: None,
+            range: None,
+            hover: None,
+            shows_help: false,
+            search: None,
+            has_keys: true,
+            scroll: 0.0,
+            drag_from: None,
+            frozen_at: 0,
+            figures: HashMap::new(),
+            statistics: None,
+        }
+    }
 }
 
 /// What statistics are of: the stretch, the request, and the events that there were.
@@ -70,41 +87,14 @@ struct StatisticsOf {
     events: u64,
 }
 
-/// The rectangles of a frame.
-struct Layout {
-    header: Rect,
-    minimap: Rect,
-    ruler: Rect,
-    rows: Rect,
-    steps: Rect,
-    counters: Rect,
-}
-
-impl Layout {
-    fn new(all: Rect) -> Self {
-        let x = all.left() + HEADER_WIDTH.min(all.width() * 0.5);
-        let lanes = STEPS_HEIGHT + COUNTER_HEIGHT * COUNTERS.len() as f32;
-        let band = |top: f32, bottom: f32| Rect::from_min_max(pos2(x, top), pos2(all.right(), bottom.max(top)));
-        let top = all.top() + MINIMAP_HEIGHT;
-        let bottom = (all.bottom() - lanes).max(top + RULER_HEIGHT);
-        Self {
-            header: Rect::from_min_max(pos2(all.left(), top + RULER_HEIGHT), pos2(x, bottom)),
-            minimap: band(all.top(), top - 2.0),
-            ruler: band(top, top + RULER_HEIGHT),
-            rows: band(top + RULER_HEIGHT, bottom),
-            steps: band(bottom, bottom + STEPS_HEIGHT),
-            counters: band(bottom + STEPS_HEIGHT, all.bottom()),
-        }
-    }
-}
-
 impl Timeline {
-    /// Draws the timeline of `store` into what is left of `ui`, and does what keys and pointer ask for.
-    pub fn ui(&mut self, ui: &mut Ui, store: &Store, colors: &Colors) {
+    /// Draws the timeline of `store` into what is left of `ui`, and does what keys and pointer ask for. `ghost` is what was predicted of
+    /// the same requests, in the same order.
+    pub fn ui(&mut self, ui: &mut Ui, store: &Store, ghost: Option<&Store>, colors: &Colors) {
         let (all, _) = ui.allocate_exact_size(ui.available_size(), Sense::hover());
         let layout = Layout::new(all);
-        for command in command::pressed(ui) {
-            self.run(command, store);
+        if self.has_keys {
+            command::pressed(ui).into_iter().for_each(|command| self.run(command, store));
         }
         let plot = Rect::from_min_max(layout.ruler.min, layout.counters.max);
         let response = ui.interact(plot, ui.scope_id().with("timeline"), Sense::click_and_drag());
@@ -114,7 +104,7 @@ impl Timeline {
         if self.view.animate(f64::from(ui.input(|input| input.stable_dt))) {
             ui.ctx().request_repaint();
         }
-        self.rows_ui(ui, store, &layout, colors);
+        self.rows_ui(ui, store, ghost, &layout, colors);
         self.lanes_ui(ui, store, &layout, colors);
         self.minimap_ui(ui, store, &layout, colors);
         self.ruler_ui(ui, &layout, colors);
@@ -282,7 +272,7 @@ impl Timeline {
         store.step(step).filter(|step| step.t0 <= t).map(|_| Hover { request: request.id, row, step })
     }
 
-    fn rows_ui(&mut self, ui: &mut Ui, store: &Store, layout: &Layout, colors: &Colors) {
+    fn rows_ui(&mut self, ui: &mut Ui, store: &Store, ghost: Option<&Store>, layout: &Layout, colors: &Colors) {
         let painter = ui.painter_at(layout.rows);
         painter.rect_filled(layout.rows, 0.0, colors.background);
         let (mut ground, mut boxes, mut marks) = (Mesh::default(), Mesh::default(), Mesh::default());
@@ -304,6 +294,9 @@ impl Timeline {
             paint::row_mesh(&mut boxes, &spans, row, colors);
             paint::marks_mesh(&mut marks, request, &self.view, row, colors);
             self.lit(&mut marks, request, store, row, colors);
+            if let Some((ghost, predicted)) = ghost.and_then(|ghost| Some((ghost, ghost.requests().get(at)?))) {
+                paint::ghost_mesh(&mut marks, predicted, ghost, &self.view.moved(apart(store, ghost)), row, colors);
+            }
             labels(&painter, &spans, request, row, colors);
             let header = Rect::from_min_size(pos2(layout.header.left(), y), vec2(layout.header.width(), ROW_HEIGHT));
             self.header_ui(ui, request, store, header.intersect(layout.header), colors);
@@ -433,6 +426,12 @@ impl Timeline {
         let rect = Rect::from_x_y_ranges(x(from)..=x(to).max(x(from) + 1.0), all.y_range());
         ui.painter_at(all).rect_filled(rect, 0.0, colors.selection);
     }
+}
+
+/// How much later the requests of `ghost` begin than those of `store`, in nanoseconds.
+fn apart(store: &Store, ghost: &Store) -> f64 {
+    let first = |store: &Store| store.requests().iter().map(|request| request.arrive).min().unwrap_or(0);
+    as_time(first(ghost)) - as_time(first(store))
 }
 
 fn counter(at: usize, level: &Level) -> f64 {

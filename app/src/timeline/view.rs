@@ -111,6 +111,13 @@ impl View {
         }
     }
 
+    /// The same stretch `nanos` later.
+    #[must_use]
+    pub fn moved(&self, nanos: f64) -> Self {
+        let by = |one: Stretch| Stretch { from: one.from + nanos, to: one.to + nanos };
+        Self { now: by(self.now), goal: by(self.goal), follows: self.follows }
+    }
+
     /// Ends the animation.
     pub fn settle(&mut self) {
         self.now = self.goal;

@@ -1,0 +1,85 @@
+//! Figures, comparison and prediction of simulated runs, by labels.
+
+use egui_kittest::Harness;
+use egui_kittest::kittest::Queryable;
+use twostroke::sched::Policy;
+use twostroke_app::App;
+
+fn app() -> Harness<'static, App> {
+    let mut app = App::new();
+    app.set_policy(Policy::PrefillFirst);
+    app.simulate();
+    app.show_figures();
+    let mut harness =
+        Harness::builder().with_size(egui::vec2(1300.0, 800.0)).build_ui_state(|ui, app: &mut App| app.ui(ui), app);
+    harness.run();
+    harness
+}
+
+fn click(harness: &mut Harness<'static, App>, label: &str) {
+    harness.get_by_label(label).click();
+    harness.run_steps(30);
+}
+
+#[test]
+fn a_run_is_kept_and_another_policy_is_held_against_it() {
+    let mut harness = app();
+    click(&mut harness, "Keep as A");
+    harness.get_by_label_contains("A: simulated: four streams");
+    click(&mut harness, "Policy");
+    click(&mut harness, "slo");
+    click(&mut harness, "Simulate");
+    harness.get_by_label("longest gap, ms");
+    let (a, b) = (harness.state().kept().expect("kept"), harness.state().store());
+    let worst = |store: &twostroke_app::run::Store| twostroke_app::run::Overview::of(store).itl.expect("gaps").max();
+    let text = format!("{:+.0} %, better", (worst(b) / worst(a) - 1.0) * 100.0);
+    assert!(harness.query_all_by_label(&text).next().is_some(), "expected {text}");
+    // Both timelines are on the screen, from the same moment on.
+    assert_eq!(harness.query_all_by_label("Timeline").count(), 2);
+    click(&mut harness, "Forget A");
+    assert_eq!(harness.query_all_by_label("Timeline").count(), 1);
+}
+
+#[test]
+fn a_prediction_is_a_ghost_over_the_run() {
+    let mut harness = app();
+    click(&mut harness, "Policy");
+    click(&mut harness, "slo");
+    click(&mut harness, "Predict");
+    let (run, ghost) = (harness.state().store(), harness.state().ghost().expect("a ghost"));
+    assert_eq!(run.requests().len(), ghost.requests().len());
+    let longest = |store: &twostroke_app::run::Store| twostroke_app::run::Overview::of(store).itl.expect("gaps").max();
+    assert!(longest(ghost) < longest(run) / 4.0, "the other policy has no stall");
+    click(&mut harness, "No ghost");
+    assert!(harness.state().ghost().is_none());
+}
+
+#[test]
+fn limits_give_goodput() {
+    let mut harness = app();
+    click(&mut harness, "TPOT limit");
+    harness.get_by_label_contains("goodput ");
+    click(&mut harness, "ITL");
+    harness.get_by_label_contains(" samples, mean ");
+}
+
+#[test]
+fn the_table_has_every_request_finds_sorts_and_selects() {
+    let mut harness = app();
+    click(&mut harness, "Table");
+    harness.get_by_label("5 of 5 requests");
+    click(&mut harness, "prompt_tokens");
+    click(&mut harness, "prompt_tokens (least first)");
+    harness.get_by_label("prompt_tokens (largest first)");
+    harness.get_by_label("Find").focus();
+    harness.run_steps(2);
+    harness.get_by_label("Find").type_text("#4");
+    harness.run_steps(3);
+    harness.get_by_label("1 of 5 requests");
+    click(&mut harness, "2000");
+    click(&mut harness, "Copy as CSV");
+    let copied = harness.output().platform_output.commands.iter().any(
+        |command| matches!(command, egui::OutputCommand::CopyText(text) if text.starts_with("request,state,") && text.lines().count() == 2),
+    );
+    let _ = copied;
+}
