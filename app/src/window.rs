@@ -27,10 +27,9 @@ impl Window {
     /// `app` as it was left the last time.
     #[must_use]
     pub fn new(mut app: App, cc: &eframe::CreationContext<'_>) -> Self {
-        if let Some(text) = cc.storage.and_then(|storage| storage.get_string(KEY)) {
-            if !app.prefer(&text) {
-                tracing::warn!("what was kept from the last start is not ours, and is passed over");
-            }
+        let kept = cc.storage.and_then(|storage| storage.get_string(KEY));
+        if kept.is_some_and(|text| !app.prefer(&text)) {
+            tracing::warn!("what was kept from the last start is not ours, and is passed over");
         }
         Self {
             app,
@@ -77,10 +76,9 @@ pub struct Errand {
 #[cfg(not(target_arch = "wasm32"))]
 impl Errand {
     fn run(&mut self, app: &mut App, ctx: &egui::Context) {
-        if app.engine().facts.is_some() && app.engine().busy.is_none() {
-            if let Some(text) = self.ask.take() {
-                app.ask(&text);
-            }
+        let is_open = app.engine().facts.is_some() && app.engine().busy.is_none();
+        if let Some(text) = self.ask.take_if(|_| is_open) {
+            app.ask(&text);
         }
         let Some(path) = &self.picture else { return };
         if let Some(shot) = &self.shot {

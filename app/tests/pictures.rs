@@ -92,8 +92,8 @@ fn session() -> App {
         let prompt = vec![0; [64, 160][number]].into();
         app.heard(Said::Began { id: ask.id, request: number as u64, prompt });
         let words: Vec<&str> = answer.split_inclusive(' ').collect();
-        for (token, word) in words.iter().enumerate() {
-            app.heard(Said::Text { id: ask.id, text: (*word).into(), token: token as u32 });
+        for (token, word) in (0..).zip(words) {
+            app.heard(Said::Text { id: ask.id, text: word.into(), token });
         }
         app.heard(Said::Ended { id: ask.id, finish: Finish::Stop });
     }

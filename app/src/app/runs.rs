@@ -154,10 +154,8 @@ impl App {
 
     pub(super) fn ended_of_play(&mut self, id: AskId, finish: &Finish) {
         let Some(playing) = &mut self.playing else { return };
-        if playing.open.remove(&id) {
-            if let Finish::Failed(why) = finish {
-                playing.failed.get_or_insert_with(|| why.clone());
-            }
+        if let (true, Finish::Failed(why)) = (playing.open.remove(&id), finish) {
+            playing.failed.get_or_insert_with(|| why.clone());
         }
     }
 
@@ -180,10 +178,10 @@ impl App {
                     self.workload = make();
                 }
             }
-            if let Some(again) = Workload::of_run(self.store(), &self.prompts_of_shown()) {
-                if ui.selectable_label(false, "what is shown").on_hover_text("The same requests again").clicked() {
-                    self.workload = again;
-                }
+            let again =
+                ui.add_enabled(!self.store().requests().is_empty(), egui::Button::selectable(false, "what is shown"));
+            if again.on_hover_text("The same requests again").clicked() {
+                self.workload = Workload::of_run(self.store(), &self.prompts_of_shown()).unwrap_or_default();
             }
         });
         if ui.button("Simulate").on_hover_text("The workload with the settings chosen, in virtual time").clicked() {

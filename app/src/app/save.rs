@@ -77,39 +77,36 @@ impl App {
 
     pub(super) fn save_ui(&mut self, ui: &mut Ui) {
         let is_empty = self.store().requests().is_empty();
-        ui.add_enabled_ui(!is_empty, |ui| {
-            ui.menu_button("Save", |ui| {
-                let has_trace = self.from == From::Engine || self.opening.is_none();
-                let mut entry = |name: &str, hint: &str| {
-                    ui.add_enabled(has_trace, egui::Button::new(name)).on_hover_text(hint).clicked()
-                };
-                if entry("Trace", "JSON Lines, as --trace writes them") {
-                    match self.trace_lines() {
-                        Some(lines) => self.save("run.jsonl", lines.into_bytes()),
-                        None => self.note = Some("this run is a file already, or too long to be kept".into()),
-                    }
+        ui.menu_button("Save", |ui| {
+            let can = !is_empty && self.opening.is_none();
+            let mut entry =
+                |name: &str, hint: &str| ui.add_enabled(can, egui::Button::new(name)).on_hover_text(hint).clicked();
+            if entry("Trace", "JSON Lines, as --trace writes them") {
+                match self.trace_lines() {
+                    Some(lines) => self.save("run.jsonl", lines.into_bytes()),
+                    None => self.note = Some("this run is a file already, or too long to be kept".into()),
                 }
-                if entry("For Perfetto", "JSON that ui.perfetto.dev opens") {
-                    match self.perfetto() {
-                        Some(json) => self.save("run.perfetto.json", json),
-                        None => self.note = Some("twostroke trace convert makes it of a trace file".into()),
-                    }
+            }
+            if entry("For Perfetto", "JSON that ui.perfetto.dev opens") {
+                match self.perfetto() {
+                    Some(json) => self.save("run.perfetto.json", json),
+                    None => self.note = Some("twostroke trace convert makes it of a trace file".into()),
                 }
-                if entry("Figures as CSV", "A line a request") {
-                    let csv = {
-                        let shown = match self.from {
-                            From::Engine => &self.live,
-                            From::Recorded => &self.recorded,
-                        };
-                        self.dock.table.csv(&shown.store)
+            }
+            if entry("Figures as CSV", "A line a request") {
+                let csv = {
+                    let shown = match self.from {
+                        From::Engine => &self.live,
+                        From::Recorded => &self.recorded,
                     };
-                    self.save("figures.csv", csv.into_bytes());
-                }
-                if entry("Timeline as SVG", "What is seen of it") {
-                    let svg = self.svg(ui.visuals().dark_mode);
-                    self.save("timeline.svg", svg.into_bytes());
-                }
-            });
+                    self.dock.table.csv(&shown.store)
+                };
+                self.save("figures.csv", csv.into_bytes());
+            }
+            if entry("Timeline as SVG", "What is seen of it") {
+                let svg = self.svg(ui.visuals().dark_mode);
+                self.save("timeline.svg", svg.into_bytes());
+            }
         });
         while let Ok(said) = self.saves.receiver.try_recv() {
             self.note = Some(said);

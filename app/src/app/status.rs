@@ -27,10 +27,9 @@ impl App {
             count => parts.push(format!("{count} answers under way")),
         }
         // An answer is read out when it is whole.
-        if let Some(answer) = self.chats.current().turns().last().and_then(Turn::answer) {
-            if matches!(answer.progress, Progress::Done(_)) {
-                parts.push(format!("answer: {}", answer.text));
-            }
+        let last = self.chats.current().turns().last().and_then(Turn::answer);
+        if let Some(answer) = last.filter(|answer| matches!(answer.progress, Progress::Done(_))) {
+            parts.push(format!("answer: {}", answer.text));
         }
         let shown = self.shown_ref();
         parts.push(format!("{}: {} requests", shown.title, shown.store.requests().len()));

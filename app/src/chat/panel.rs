@@ -99,10 +99,8 @@ impl Chats {
                     wish = self.send(&text).map(Wish::Ask);
                     field.request_focus();
                 }
-                if let Some(id) = answering {
-                    if ui.button("Stop").clicked() {
-                        wish = Some(Wish::Stop(id));
-                    }
+                if let Some(id) = answering.filter(|_| ui.button("Stop").clicked()) {
+                    wish = Some(Wish::Stop(id));
                 }
             });
         });

@@ -7,6 +7,7 @@ use twostroke::clock::Clock;
 use twostroke::engine::executor::Executor;
 use twostroke::engine::request::{FinishReason, Output, Request, RequestId};
 use twostroke::error::{Error, Result};
+#[cfg(not(target_arch = "wasm32"))]
 use twostroke::model::Extent;
 use twostroke::text::decode::DeltaDecoder;
 
@@ -75,6 +76,7 @@ impl Worker {
     }
 
     /// A piece of work that nobody waits for; `false` when there is none.
+    #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn work_ahead(&mut self) -> bool {
         let Some(served) = &mut self.served else { return false };
         // What goes wrong here goes wrong again when a step needs it, and is told then.

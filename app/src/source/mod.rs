@@ -1,6 +1,9 @@
 //! Where events come from: a trace file, a running server, the simulator. All give the same events.
 
 mod file;
+// Browsers cut their streams themselves.
+#[cfg(any(test, not(target_arch = "wasm32")))]
+mod lines;
 mod picked;
 mod scenario;
 mod server;
@@ -11,4 +14,4 @@ pub(crate) use picked::task;
 pub use picked::{PAGE_FILE_BYTES_MAX, Picked, Picks, refusal};
 pub use scenario::{Scenario, machine_of, measured};
 pub use server::address;
-pub use workload::{Ask, BUILT_IN, PromptOf, Workload};
+pub use workload::{Ask, BUILT_IN, Make, PromptOf, Workload};

@@ -52,8 +52,11 @@ pub struct Workload {
     pub asks: Vec<Ask>,
 }
 
+/// Makes a workload.
+pub type Make = fn() -> Workload;
+
 /// Workloads that are built in, by what they show.
-pub const BUILT_IN: [(&str, fn() -> Workload); 3] = [
+pub const BUILT_IN: [(&str, Make); 3] = [
     ("a long prompt", Workload::long_prompt),
     ("many chats", Workload::many_chats),
     ("one document", Workload::one_document),

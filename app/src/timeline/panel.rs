@@ -93,6 +93,7 @@ impl Timeline {
     pub fn ui(&mut self, ui: &mut Ui, store: &Store, ghost: Option<&Store>, colors: &Colors) {
         let (all, _) = ui.allocate_exact_size(ui.available_size(), Sense::hover());
         let layout = Layout::new(all);
+        ui.painter().rect_filled(all, 0.0, colors.panel);
         if self.has_keys {
             command::pressed(ui).into_iter().for_each(|command| self.run(command, store));
         }
