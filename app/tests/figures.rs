@@ -77,9 +77,29 @@ fn the_table_has_every_request_finds_sorts_and_selects() {
     harness.run_steps(3);
     harness.get_by_label("1 of 5 requests");
     click(&mut harness, "2000");
-    click(&mut harness, "Copy as CSV");
-    let copied = harness.output().platform_output.commands.iter().any(
-        |command| matches!(command, egui::OutputCommand::CopyText(text) if text.starts_with("request,state,") && text.lines().count() == 2),
-    );
-    let _ = copied;
+    harness.get_by_label("Copy as CSV").click();
+    let copied = (0..8).any(|_| {
+        harness.step();
+        harness.output().platform_output.commands.iter().any(|command| {
+            matches!(command, egui::OutputCommand::CopyText(text) if text.starts_with("request,state,") && text.lines().count() == 2)
+        })
+    });
+    assert!(copied, "the line that is found, with a head");
+}
+
+#[test]
+fn a_run_is_saved_as_a_trace_that_shows_the_same_and_for_perfetto() {
+    let harness = app();
+    let lines = harness.state().trace_lines().expect("it is short");
+    let mut again = App::new();
+    again.open_bytes("run.jsonl", lines.into_bytes().into());
+    let ctx = egui::Context::default();
+    (0..50).for_each(|_| again.logic(&ctx));
+    assert_eq!(again.store().steps(), harness.state().store().steps());
+    assert_eq!(again.trace_lines(), None, "what was opened is a file already");
+    let json: serde_json::Value =
+        serde_json::from_slice(&harness.state().perfetto().expect("it is short")).expect("JSON");
+    assert!(json["traceEvents"].as_array().expect("events").len() > 100);
+    let svg = harness.state().svg(false);
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
 }

@@ -73,6 +73,28 @@ fn what_is_no_trace_says_so_and_what_to_do() {
 }
 
 #[test]
+fn ten_thousand_requests_have_rows_and_figures() {
+    let mut text = String::new();
+    for id in 0..10_000u64 {
+        let t = id * 1000;
+        text += &format!(
+            "{{\"kind\":\"arrive\",\"t\":{t},\"id\":{id},\"prompt_tokens\":5,\"max_tokens\":1,\"priority\":0}}\n"
+        );
+        text += &format!("{{\"kind\":\"cancel\",\"t\":{},\"id\":{id}}}\n", t + 500);
+    }
+    let mut harness = opened(text.as_bytes());
+    assert_eq!(harness.state().store().requests().len(), 10_000);
+    harness.get_by_label_contains("#0 cancelled");
+    assert!(harness.query_by_label_contains("#9999 ").is_none(), "rows that are not seen cost nothing");
+    harness.state_mut().show_figures();
+    harness.run_steps(3);
+    harness.get_by_label("No answer yet.");
+    harness.get_by_label("Table").click();
+    harness.run_steps(6);
+    harness.get_by_label("10000 of 10000 requests");
+}
+
+#[test]
 fn a_trace_in_memory_is_read_in_batches() {
     let mut app = App::new();
     app.open_bytes("dropped.jsonl", trace().into_bytes().into());

@@ -42,7 +42,7 @@ fn two_policies_are_held_against_each_other_on_light_ground() {
     app.set_policy(Policy::Slo);
     app.simulate();
     app.show_figures();
-    let mut harness = harness(vec2(1280.0, 860.0), ThemePreference::Light, app);
+    let mut harness = harness(vec2(1280.0, 1000.0), ThemePreference::Light, app);
     harness.snapshot_options("two_policies", &options());
 }
 
