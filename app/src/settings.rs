@@ -77,6 +77,20 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The same within what the panel lets one choose: settings that were kept in a file may hold anything.
+    #[must_use]
+    pub fn within_bounds(self) -> Self {
+        Self {
+            itl_slo_ms: self.itl_slo_ms.map(|ms| ms.clamp(0.1, 1e5)),
+            chunk_tokens: self.chunk_tokens.map(|tokens| tokens.clamp(1, 1 << 16)),
+            step_tokens: self.step_tokens.clamp(1, 1 << 16),
+            slots: self.slots.clamp(1, limits::SEQS_MAX),
+            context_tokens: self.context_tokens.map(|tokens| tokens.clamp(16, 1 << 20)),
+            kv_mib: self.kv_mib.map(|mib| mib.clamp(1, 1 << 20)),
+            ..self
+        }
+    }
+
     /// What the model is loaded with.
     pub(crate) fn load_options(&self) -> LoadOptions {
         LoadOptions {

@@ -142,8 +142,9 @@ fn files_are_short_enough_to_read() {
 
 #[test]
 fn special_things_are_named_only_where_they_belong() {
-    // `unsafe-inline` and its like are words of a page's content policy.
-    let is_unsafe = |code: &str| has_word(&code.replace("unsafe-", "").replace("-unsafe", ""), "unsafe");
+    // Two words of a page's content policy.
+    let is_unsafe =
+        |code: &str| has_word(&code.replace("'unsafe-inline'", "").replace("'wasm-unsafe-eval'", ""), "unsafe");
     let check = |what: &str, in_code: &dyn Fn(&str) -> bool, allowed: &[&str]| {
         let all = files("src", "rs");
         let named = all.iter().filter(|file| in_code(&file.code)).map(|file| &*file.path);

@@ -46,7 +46,7 @@ impl App {
         let Ok(preferences) = serde_json::from_str::<Preferences>(text) else { return false };
         let Preferences { settings, parameters, engine, chat, figures, name, server, ttft_limit_ms, tpot_limit_ms } =
             preferences;
-        (self.engine.settings, self.chats.parameters) = (settings, parameters);
+        (self.engine.settings, self.chats.parameters) = (settings.within_bounds(), parameters);
         self.panels = Panels { engine, chat, figures };
         (self.engine.name, self.engine.server) = (name, server);
         self.dock.limits = Goodput { ttft_ms: ttft_limit_ms, tpot_ms: tpot_limit_ms, e2el_ms: None };
@@ -73,6 +73,9 @@ mod tests {
             assert!(!next.prefer(wrong), "{wrong}");
             assert_eq!(next.preferences(), text);
         }
+        assert!(next.prefer("{\"settings\":{\"slots\":0,\"step_tokens\":0,\"chunk_tokens\":0}}"));
+        next.simulate();
+        assert!(!next.store().requests().is_empty(), "nothing that a file holds keeps the program from starting");
         assert!(next.prefer("{\"unknown\":1}"), "another build's");
         assert_eq!(next.engine.settings, Settings::default());
     }

@@ -103,7 +103,11 @@ impl App {
             let (prompt, max_tokens, sampling) = (Prompt::Ids(request.prompt), request.max_tokens, request.sampling);
             (arrive, Ask { id, prompt, max_tokens, sampling, ignore_eos: true })
         };
-        let asks = self.workload.requests(facts.vocab).into_iter().enumerate().map(ask).collect();
+        let requests = match self.workload.requests(facts.vocab, facts.context_tokens) {
+            Ok(requests) => requests,
+            Err(error) => return self.note = Some(error.to_string()),
+        };
+        let asks = requests.into_iter().enumerate().map(ask).collect();
         let workload = self.workload.clone();
         self.playing = Some(Playing { workload, asks, next: 0, began: None, open: BTreeSet::new(), failed: None });
         // A run of its own: with an empty cache, and a timeline that begins with it.

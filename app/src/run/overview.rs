@@ -93,15 +93,17 @@ impl Overview {
     /// Answered requests a second that keep `limits`.
     #[must_use]
     pub fn goodput(&self, limits: &Goodput) -> Option<f64> {
-        let good = self.answers.iter().filter(|(ttft, tpot, e2e)| limits.keeps(*ttft, *tpot, *e2e)).count();
-        self.a_second(good as u64)
+        self.a_second(self.good(limits))
     }
 
     /// Part of the answered requests that keep `limits`.
     #[must_use]
     pub fn good_part(&self, limits: &Goodput) -> Option<f64> {
-        let good = self.answers.iter().filter(|(ttft, tpot, e2e)| limits.keeps(*ttft, *tpot, *e2e)).count();
-        (self.answered > 0).then(|| as_f64(good as u64) / as_f64(self.answered as u64))
+        (self.answered > 0).then(|| as_f64(self.good(limits)) / as_f64(self.answered as u64))
+    }
+
+    fn good(&self, limits: &Goodput) -> u64 {
+        self.answers.iter().filter(|(ttft, tpot, e2e)| limits.keeps(*ttft, *tpot, *e2e)).count() as u64
     }
 
     /// Tokens of answers a second.

@@ -96,7 +96,7 @@ impl Scenario {
         }]));
         let told = events.clone();
         machine.engine.observe(Box::new(move |event| told.borrow_mut().push(event.clone())));
-        let mut next = self.workload.requests(file.vocab).into_iter().peekable();
+        let mut next = self.workload.requests(file.vocab, machine.context_tokens)?.into_iter().peekable();
         loop {
             while let Some((_, request)) = next.next_if(|(arrive, _)| *arrive <= machine.clock.nanos()) {
                 machine.engine.submit(request)?;

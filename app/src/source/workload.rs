@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use twostroke::engine::request::Request;
+use twostroke::error::{Error, Result};
 
 use crate::run::Store;
 
@@ -121,12 +122,18 @@ impl Workload {
     }
 
     /// As requests of a model with `vocab` tokens, by arrival. The same workload gives the same requests.
-    #[must_use]
-    pub fn requests(&self, vocab: u32) -> Vec<(u64, Request)> {
+    ///
+    /// # Errors
+    /// A prompt that `context_tokens` do not hold: before any is made, since a trace may tell of any length.
+    pub fn requests(&self, vocab: u32, context_tokens: u32) -> Result<Vec<(u64, Request)>> {
+        if let Some(ask) = self.asks.iter().find(|ask| ask.prompt.tokens() >= context_tokens) {
+            let (prompt_tokens, context_tokens) = (ask.prompt.tokens().into(), context_tokens.into());
+            return Err(Error::ContextFull { prompt_tokens, context_tokens });
+        }
         let mut all: Vec<(u64, Request)> =
             self.asks.iter().enumerate().map(|(number, ask)| (ask.arrive, request(number, ask, vocab))).collect();
         all.sort_by_key(|(arrive, _)| *arrive);
-        all
+        Ok(all)
     }
 }
 
@@ -163,13 +170,14 @@ mod tests {
     fn requests_come_by_arrival_and_families_share_a_half() {
         let ask = |arrive, family| Ask { arrive, prompt: PromptOf::Made { tokens: 40, family }, output_tokens: 2 };
         let workload = Workload { name: String::new(), asks: vec![ask(9, Some(1)), ask(3, Some(1)), ask(5, None)] };
-        let requests = workload.requests(1000);
+        let requests = workload.requests(1000, 64).expect("they fit");
+        assert!(workload.requests(1000, 40).is_err(), "a prompt and no answer");
         assert_eq!(requests.iter().map(|(arrive, _)| *arrive).collect::<Vec<_>>(), [3, 5, 9]);
         let prompt = |at: usize| &requests[at].1.prompt;
         assert_eq!(prompt(0)[..20], prompt(2)[..20]);
         assert_ne!(prompt(0)[20..], prompt(2)[20..]);
         assert_ne!(prompt(0)[..20], prompt(1)[..20]);
-        assert_eq!(workload.requests(1000)[0].1.prompt, *prompt(0), "the same again");
+        assert_eq!(workload.requests(1000, 64).expect("they fit")[0].1.prompt, *prompt(0), "the same again");
     }
 
     #[test]
