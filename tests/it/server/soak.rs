@@ -90,12 +90,19 @@ fn drop_streams(server: &Server, count: u64, first: u64) {
 fn a_thousand_dropped_streams_leave_memory_and_pages_where_they_were() {
     let server = Server::start(&["--model", "toy", "--device", "twin", "--kv-memory", "4MiB", "--max-num-seqs", "32"]);
     drop_streams(&server, 200, 1000);
-    let before = own_kib(server.child.id());
-    drop_streams(&server, 1000, 2000);
-    let after = own_kib(server.child.id());
-    println!("{before} KiB before, {after} after");
+    // Buffers that fill once (the live trace's, the allocator's) may take a round of their own; a leak grows in every one.
+    let mut kib = vec![own_kib(server.child.id())];
+    for round in 0..3 {
+        drop_streams(&server, 1000, 2000 + 1000 * round);
+        kib.push(own_kib(server.child.id()));
+        if kib[kib.len() - 1] <= kib[kib.len() - 2] + GROWTH_KIB_MAX / 4 {
+            break;
+        }
+    }
+    println!("KiB before and after each thousand: {kib:?}");
     assert!(server.figure("twostroke:kv_cache_usage_perc") == 0.0, "pages are left");
-    assert!(after <= before + GROWTH_KIB_MAX, "{before} KiB before, {after} after");
+    let (before, after) = (kib[kib.len() - 2], kib[kib.len() - 1]);
+    assert!(after <= before + GROWTH_KIB_MAX / 4, "every thousand leaves more: {kib:?} KiB");
 }
 
 #[test]
