@@ -92,7 +92,7 @@ impl Errand {
             ctx.send_viewport_cmd(egui::ViewportCommand::Close);
             return;
         }
-        let is_under_way = app.is_working() || app.is_opening() || app.is_playing();
+        let is_under_way = app.is_working() || app.is_opening() || app.is_playing() || app.is_simulating();
         let waits = self.ask.is_some() && app.engine().trouble.is_none();
         if !is_under_way && !waits {
             let (sender, shot) = channel();
@@ -107,10 +107,6 @@ impl Errand {
 }
 
 #[cfg(not(target_arch = "wasm32"))]
-fn write(path: &std::path::Path, image: &egui::ColorImage) -> std::io::Result<()> {
-    let [width, height] = image.size.map(|side| u32::try_from(side).unwrap_or(u32::MAX));
-    let bytes: Vec<u8> = image.pixels.iter().flat_map(egui::Color32::to_array).collect();
-    let picture = image::RgbaImage::from_raw(width, height, bytes)
-        .ok_or_else(|| std::io::Error::other("an image without its pixels"))?;
-    picture.save(path).map_err(std::io::Error::other)
+fn write(path: &std::path::Path, picture: &egui::ColorImage) -> Result<(), String> {
+    std::fs::write(path, crate::app::png(picture)?).map_err(|error| error.to_string())
 }

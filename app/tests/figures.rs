@@ -4,11 +4,13 @@ use egui_kittest::Harness;
 use egui_kittest::kittest::Queryable;
 use twostroke::sched::Policy;
 use twostroke_app::App;
+use twostroke_app::source::{Ask, Kind, PromptOf, Recipe, Workload};
 
 fn app() -> Harness<'static, App> {
     let mut app = App::new();
     app.set_policy(Policy::PrefillFirst);
     app.simulate();
+    app.simulate_whole();
     app.show_figures();
     let mut harness =
         Harness::builder().with_size(egui::vec2(1300.0, 800.0)).build_ui_state(|ui, app: &mut App| app.ui(ui), app);
@@ -18,6 +20,8 @@ fn app() -> Harness<'static, App> {
 
 fn click(harness: &mut Harness<'static, App>, label: &str) {
     harness.get_by_label(label).click();
+    harness.run_steps(30);
+    harness.state_mut().simulate_whole();
     harness.run_steps(30);
 }
 
@@ -102,4 +106,51 @@ fn a_run_is_saved_as_a_trace_that_shows_the_same_and_for_perfetto() {
     assert!(json["traceEvents"].as_array().expect("events").len() > 100);
     let svg = harness.state().svg(false);
     assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n"));
+}
+
+#[test]
+fn a_simulation_goes_on_from_frame_to_frame_and_can_be_stopped() {
+    let mut app = App::new();
+    let ctx = egui::Context::default();
+    let mut asks = Vec::new();
+    for n in 0..4000 {
+        let prompt = PromptOf::Made { tokens: 100, family: None };
+        asks.push(Ask { arrive: n * 1_000_000_000, prompt, output_tokens: 100 });
+    }
+    app.set_workload(Workload { name: "long".into(), asks });
+    app.simulate();
+    assert!(app.store().requests().is_empty(), "nothing is simulated before a frame comes");
+    app.logic(&ctx);
+    app.logic(&ctx);
+    let seen = app.store().steps().len();
+    assert!(seen > 0 && app.is_simulating(), "a frame takes its part of it");
+    app.logic(&ctx);
+    assert!(app.store().steps().len() > seen, "and the next goes on");
+    app.stop_simulation();
+    app.logic(&ctx);
+    assert!(!app.is_simulating() && app.store().requests().len() < 4000);
+}
+
+#[test]
+fn a_workload_is_made_as_replay_makes_it_and_simulated() {
+    let mut harness = app();
+    click(&mut harness, "Workload");
+    click(&mut harness, "make one");
+    harness.get_by_label("Seed");
+    click(&mut harness, "Dataset");
+    click(&mut harness, "prefix_repetition");
+    click(&mut harness, "Make it");
+    let ctx = harness.ctx.clone();
+    while harness.state().is_making() {
+        harness.state_mut().logic(&ctx);
+    }
+    harness.run_steps(3);
+    harness.get_by_label("now: prefix_repetition, 32 requests");
+    let expected = Recipe { kind: Kind::PrefixRepetition, ..Recipe::default() };
+    let asked = harness.state().workload().clone();
+    assert_eq!(asked, expected.make(twostroke_app::source::measured().vocab, None).expect("it fits"));
+    click(&mut harness, "Simulate");
+    assert_eq!(harness.state().store().requests().len(), 32);
+    let cached = twostroke_app::run::Overview::of(harness.state().store()).cached_tokens;
+    assert!(cached > 0, "prefixes are repeated");
 }

@@ -38,9 +38,11 @@ fn two_policies_are_held_against_each_other_on_light_ground() {
     let mut app = App::new();
     app.set_policy(Policy::PrefillFirst);
     app.simulate();
+    app.simulate_whole();
     app.keep();
     app.set_policy(Policy::Slo);
     app.simulate();
+    app.simulate_whole();
     app.show_figures();
     let mut harness = harness(vec2(1280.0, 1000.0), ThemePreference::Light, app);
     harness.snapshot_options("two_policies", &options());

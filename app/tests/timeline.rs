@@ -11,6 +11,7 @@ pub(crate) fn shown(policy: Policy) -> Harness<'static, App> {
     let mut app = App::new();
     app.set_policy(policy);
     app.simulate();
+    app.simulate_whole();
     let mut harness =
         Harness::builder().with_size(vec2(1200.0, 420.0)).build_ui_state(|ui, app: &mut App| app.ui(ui), app);
     harness.run();
@@ -107,6 +108,8 @@ fn the_policy_is_chosen_by_name_and_simulated() {
     harness.get_by_label("prefill-first").click();
     harness.run();
     harness.get_by_label("Simulate").click();
+    harness.run_steps(6);
+    harness.state_mut().simulate_whole();
     harness.run();
     harness.get_by_label_contains("a long prompt, prefill-first");
 }

@@ -41,6 +41,12 @@ pub(super) struct Special {
     pub(super) ends: Vec<u32>,
 }
 
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer").field("vocab_size", &self.vocab_size()).finish_non_exhaustive()
+    }
+}
+
 impl Tokenizer {
     /// The tokenizer of a model: from the GGUF's metadata, or the folder's `tokenizer.json`, or `file` where that is given.
     ///

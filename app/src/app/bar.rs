@@ -88,6 +88,13 @@ impl App {
                 let doing = if opening.is_live { "watching" } else { "reading" };
                 ui.label(format!("{doing} {}: {} events", opening.name, self.recorded.store.events()));
             }
+            if let Some(text) = self.simulation_text() {
+                ui.spinner();
+                ui.label(text);
+                if ui.button("Stop simulating").clicked() {
+                    self.stop_simulation();
+                }
+            }
             if let Some(note) = &self.note {
                 ui.colored_label(colors.preempted, note);
             }

@@ -6,7 +6,7 @@ use super::{App, From, Shown};
 use crate::chat;
 use crate::engine::{self, Busy};
 use crate::host::{Finish, Host, Said, Source};
-use crate::source::Picked;
+use crate::source::{Picked, Workload};
 use crate::theme::Colors;
 
 /// What is taken of the engine's words in a frame.
@@ -60,6 +60,13 @@ impl App {
             let is_model = picked.is_model();
             self.panels.engine |= is_model;
             match picked {
+                Picked::Path(path) if is_workload(&path) => {
+                    self.make(ctx, move || Workload::read(&path));
+                }
+                #[cfg(target_arch = "wasm32")]
+                Picked::Bytes { name, bytes } if is_workload(std::path::Path::new(&name)) => {
+                    self.make(ctx, move || Workload::of_bytes(&name, &bytes));
+                }
                 Picked::Refused(why) => self.note = Some(why),
                 Picked::Path(path) if is_model => {
                     self.open_model(Source::Named(Some(path.display().to_string())), ctx);
@@ -95,6 +102,7 @@ impl App {
             Said::Busy { what, done, total, is_bytes } => {
                 self.engine.is_under_way(Busy { what, done, total, is_bytes }, self.now);
             }
+            Said::Tokenizer(tokenizer) => self.engine.tokenizer = Some(tokenizer),
             Said::Opened(facts) => {
                 // The same model on a new device goes on where it was.
                 if self.engine.trouble.is_none() || self.engine.facts.as_ref() != Some(&facts) {
@@ -117,7 +125,7 @@ impl App {
                 (self.engine.facts, self.engine.busy, self.engine.trouble) = (Some(facts), None, None);
             }
             Said::Refused(why) => {
-                (self.engine.facts, self.engine.opened_with) = (None, None);
+                (self.engine.facts, self.engine.opened_with, self.engine.tokenizer) = (None, None, None);
                 (self.engine.busy, self.engine.trouble) = (None, Some(why));
             }
             Said::Measured(measured) => (self.engine.measured, self.engine.busy) = (Some(measured), None),
@@ -185,6 +193,11 @@ impl App {
             }
         }
     }
+}
+
+/// Traces are JSON Lines; a workload is one object.
+fn is_workload(path: &std::path::Path) -> bool {
+    path.extension().is_some_and(|end| end.eq_ignore_ascii_case("json"))
 }
 
 /// Wakes the app from any thread.

@@ -3,7 +3,9 @@
 //! ```text
 //! mod      the state and a frame
 //! bar      the bar on top, and the strip at the bottom
-//! runs     simulated, predicted, kept, played again
+//! runs     played on the engine inside, kept
+//! simulation  simulated, predicted
+//! workloads   what is run: built in, made, opened
 //! inside   the engine inside: what it says, what is wanted of it
 //! save     what is shown as files
 //! preferences  what is kept from one start to the next
@@ -15,7 +17,12 @@ mod inside;
 mod preferences;
 mod runs;
 mod save;
+mod simulation;
 mod status;
+mod workloads;
+
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) use save::png;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -103,6 +110,8 @@ pub struct App {
     /// What was predicted of the run that is shown.
     ghost: Option<Store>,
     playing: Option<runs::Playing>,
+    simulating: Option<simulation::Simulating>,
+    making: workloads::Making,
     /// Prompts of the live run, by request.
     prompts: HashMap<u64, Arc<[u32]>>,
     dock: Dock,
@@ -137,6 +146,8 @@ impl App {
             kept: None,
             ghost: None,
             playing: None,
+            simulating: None,
+            making: workloads::Making::default(),
             prompts: HashMap::new(),
             dock: Dock::default(),
             saves: save::Saves::default(),
@@ -221,6 +232,11 @@ impl App {
         self.hear(ctx);
         self.play_on(ctx);
         self.read(ctx);
+        self.made();
+        self.simulate_on();
+        if self.is_simulating() {
+            ctx.request_repaint();
+        }
     }
 
     /// A frame's worth of the trace that is being read.
@@ -272,6 +288,7 @@ impl App {
     fn begin(&mut self, title: String) {
         (self.recorded, self.from) = (Shown::new(title), From::Recorded);
         (self.note, self.opening, self.ghost) = (None, None, None);
+        self.simulating = None;
         self.dock.forget();
     }
 

@@ -75,6 +75,7 @@ mod tests {
         }
         assert!(next.prefer("{\"settings\":{\"slots\":0,\"step_tokens\":0,\"chunk_tokens\":0}}"));
         next.simulate();
+        next.simulate_whole();
         assert!(!next.store().requests().is_empty(), "nothing that a file holds keeps the program from starting");
         assert!(next.prefer("{\"unknown\":1}"), "another build's");
         assert_eq!(next.engine.settings, Settings::default());

@@ -1,6 +1,7 @@
-//! Runs: a workload simulated, predicted beside what is shown, played on the engine inside, kept to be compared with the next one.
+//! Runs: a workload played on the engine inside, and a run kept to be compared with the next one.
 
 use std::collections::BTreeSet;
+use std::iter::{Enumerate, Peekable};
 
 use egui::{Panel, Ui, vec2};
 use twostroke::sched::Policy;
@@ -9,7 +10,7 @@ use super::{App, From, Shown};
 use crate::figures::{self, Limits};
 use crate::host::{Ask, AskId, Finish, Prompt};
 use crate::run::Store;
-use crate::source::{BUILT_IN, Scenario, Workload, machine_of, measured};
+use crate::source::{Requests, Scenario, Workload, machine_of, measured};
 use crate::theme::Colors;
 use crate::timeline::Command;
 
@@ -20,9 +21,7 @@ const FIRST_ID: AskId = 1 << 40;
 #[derive(Debug)]
 pub(super) struct Playing {
     workload: Workload,
-    /// By arrival: when, and what.
-    asks: Vec<(u64, Ask)>,
-    next: usize,
+    asks: Peekable<Enumerate<Requests>>,
     /// When it began, in seconds of the frames' clock; `None` while the model is being opened.
     began: Option<f64>,
     open: BTreeSet<AskId>,
@@ -30,33 +29,6 @@ pub(super) struct Playing {
 }
 
 impl App {
-    /// Plays the workload by the simulator, with the settings that are chosen.
-    pub fn simulate(&mut self) {
-        let scenario = self.scenario();
-        let (workload, policy) = (&scenario.workload.name, scenario.settings.policy.name());
-        self.begin(format!("simulated: {workload}, {policy}"));
-        match scenario.play() {
-            Ok(events) => events.into_iter().for_each(|event| self.recorded.take(event)),
-            Err(error) => self.note = Some(error.to_string()),
-        }
-        self.recorded.run(Command::Whole);
-        self.recorded.timeline.view.settle();
-    }
-
-    /// Draws what the simulator says of the same requests with the settings that are chosen, as a ghost over the run that is shown.
-    pub fn predict(&mut self) {
-        let Some(workload) = Workload::of_run(self.store(), &self.prompts_of_shown()) else { return };
-        let scenario = Scenario { workload, ..self.scenario() };
-        match scenario.play() {
-            Ok(events) => {
-                let mut store = Store::default();
-                events.iter().for_each(|event| store.take(event));
-                self.ghost = Some(store);
-            }
-            Err(error) => self.note = Some(error.to_string()),
-        }
-    }
-
     /// Chooses the policy of the next run.
     pub fn set_policy(&mut self, policy: Policy) {
         self.engine.settings.policy = policy;
@@ -98,18 +70,12 @@ impl App {
             self.note = Some("open a model first: then the workload is played on it".into());
             return;
         };
-        let ask = |(number, (arrive, request)): (usize, (u64, twostroke::engine::request::Request))| {
-            let id = FIRST_ID + number as AskId;
-            let (prompt, max_tokens, sampling) = (Prompt::Ids(request.prompt), request.max_tokens, request.sampling);
-            (arrive, Ask { id, prompt, max_tokens, sampling, ignore_eos: true })
-        };
-        let requests = match self.workload.requests(facts.vocab, facts.context_tokens) {
-            Ok(requests) => requests,
+        let asks = match self.workload.requests(facts.vocab, facts.context_tokens) {
+            Ok(requests) => requests.enumerate().peekable(),
             Err(error) => return self.note = Some(error.to_string()),
         };
-        let asks = requests.into_iter().enumerate().map(ask).collect();
         let workload = self.workload.clone();
-        self.playing = Some(Playing { workload, asks, next: 0, began: None, open: BTreeSet::new(), failed: None });
+        self.playing = Some(Playing { workload, asks, began: None, open: BTreeSet::new(), failed: None });
         // A run of its own: with an empty cache, and a timeline that begins with it.
         if let Some(source) = self.engine.source.clone() {
             self.open_model(source, ctx);
@@ -137,13 +103,14 @@ impl App {
         let began = *playing.began.get_or_insert(now);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "since it began, far below 2^63 ns")]
         let nanos = ((now - began) * 1e9) as u64;
-        while let Some((_, ask)) = playing.asks.get(playing.next).filter(|(arrive, _)| *arrive <= nanos) {
-            playing.open.insert(ask.id);
-            host.ask(ask.clone());
-            playing.next += 1;
+        while let Some((number, (_, request))) = playing.asks.next_if(|(_, (arrive, _))| *arrive <= nanos) {
+            let id = FIRST_ID + number as AskId;
+            let (prompt, max_tokens, sampling) = (Prompt::Ids(request.prompt), request.max_tokens, request.sampling);
+            playing.open.insert(id);
+            host.ask(Ask { id, prompt, max_tokens, sampling, ignore_eos: true });
         }
-        match playing.asks.get(playing.next) {
-            Some((arrive, _)) => ctx.request_repaint_after(std::time::Duration::from_nanos(arrive - nanos)),
+        match playing.asks.peek() {
+            Some((_, (arrive, _))) => ctx.request_repaint_after(std::time::Duration::from_nanos(arrive - nanos)),
             None if playing.open.is_empty() => {
                 if let Some(why) = playing.failed.take() {
                     self.note = Some(why);
@@ -164,30 +131,19 @@ impl App {
     }
 
     /// The workload that is chosen, on the machine that is known best.
-    fn scenario(&self) -> Scenario {
+    pub(super) fn scenario(&self) -> Scenario {
         let known = self.engine.facts.as_ref().and_then(|facts| machine_of(&self.live.store, facts));
         let machine = known.unwrap_or_else(measured);
         Scenario { workload: self.workload.clone(), settings: self.engine.settings, machine }
     }
 
-    fn prompts_of_shown(&self) -> std::collections::HashMap<u64, std::sync::Arc<[u32]>> {
+    pub(super) fn prompts_of_shown(&self) -> std::collections::HashMap<u64, std::sync::Arc<[u32]>> {
         if self.from == From::Engine { self.prompts.clone() } else { std::collections::HashMap::new() }
     }
 
     /// What is run, in the bar.
     pub(super) fn runs_ui(&mut self, ui: &mut Ui) {
-        egui::ComboBox::from_label("Workload").selected_text(&self.workload.name).width(150.0).show_ui(ui, |ui| {
-            for (name, make) in BUILT_IN {
-                if ui.selectable_label(false, name).clicked() {
-                    self.workload = make();
-                }
-            }
-            let again =
-                ui.add_enabled(!self.store().requests().is_empty(), egui::Button::selectable(false, "what is shown"));
-            if again.on_hover_text("The same requests again").clicked() {
-                self.workload = Workload::of_run(self.store(), &self.prompts_of_shown()).unwrap_or_default();
-            }
-        });
+        self.workloads_ui(ui);
         if ui.button("Simulate").on_hover_text("The workload with the settings chosen, in virtual time").clicked() {
             self.simulate();
         }
@@ -196,7 +152,7 @@ impl App {
         if run.on_hover_text("The workload on the open model, with the settings chosen").clicked() {
             self.play(&ui.ctx().clone());
         }
-        let has_run = !self.store().requests().is_empty();
+        let has_run = !self.store().requests().is_empty() && !self.is_simulating_run();
         let predict = ui.add_enabled(has_run, egui::Button::new("Predict"));
         if predict.on_hover_text("What the settings chosen would make of these requests, as a ghost").clicked() {
             self.predict();

@@ -4,7 +4,10 @@ mod panel;
 
 pub use panel::Wish;
 
+use std::sync::Arc;
+
 use twostroke::gpu::Measured;
+use twostroke::text::tokenizer::Tokenizer;
 
 use crate::host::{AdapterFacts, Facts, Source};
 use crate::settings::Settings;
@@ -27,6 +30,8 @@ pub struct Busy {
 pub struct Engine {
     /// What is open.
     pub facts: Option<Facts>,
+    /// Its tokenizer.
+    pub tokenizer: Option<Arc<Tokenizer>>,
     /// What it was opened with.
     pub opened_with: Option<Settings>,
     /// Where the model came from, or comes from.

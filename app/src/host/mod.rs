@@ -26,6 +26,7 @@ use twostroke::engine::sampling::SamplingParams;
 use twostroke::gpu::Measured;
 use twostroke::model::TokenWork;
 use twostroke::text::chat::Message;
+use twostroke::text::tokenizer::Tokenizer;
 
 #[cfg(not(target_arch = "wasm32"))]
 use native as runner;
@@ -169,6 +170,8 @@ pub enum Said {
         /// These are bytes.
         is_bytes: bool,
     },
+    /// Of the model that is there next, for workloads of texts.
+    Tokenizer(Arc<Tokenizer>),
     /// A model is there.
     Opened(Facts),
     /// What the adapter can do.

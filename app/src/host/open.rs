@@ -1,6 +1,7 @@
 //! From a choice of model and settings to an engine.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use twostroke::clock::Clock;
 use twostroke::engine::event::Event;
@@ -26,7 +27,7 @@ pub(super) struct Opened {
     pub(super) engine: Engine,
     /// The first event of its trace.
     pub(super) meta: Event,
-    pub(super) tokenizer: Tokenizer,
+    pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) template: Option<ChatTemplate>,
     pub(super) facts: Facts,
 }
@@ -42,7 +43,7 @@ struct Loaded {
 /// Opens a model by `clock`, which the engine goes by from then on.
 pub(super) async fn open(source: &Source, settings: &Settings, clock: Clock, says: &Rc<Says>) -> Result<Opened> {
     let files = files(source, says).await?;
-    let tokenizer = Tokenizer::new(&files.description, None)?;
+    let tokenizer = Arc::new(Tokenizer::new(&files.description, None)?);
     let template = ChatTemplate::new(&files.description)?;
     let Loaded { executor, adapter, is_software, bytes } = load(&files, settings, says).await?;
     let model = executor.model();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use twostroke::clock::Clock;
 use twostroke::engine::executor::Executor;
@@ -91,6 +92,7 @@ impl Worker {
             Ok(mut opened) => {
                 let says = Rc::clone(&self.says);
                 opened.engine.observe(Box::new(move |event| says.say(Said::Event(event.clone()))));
+                self.says.say(Said::Tokenizer(Arc::clone(&opened.tokenizer)));
                 self.says.say(Said::Opened(opened.facts.clone()));
                 self.says.say(Said::Event(opened.meta.clone()));
                 self.served = Some(Served { opened, source, settings, answers: BTreeMap::new(), rebuilds: 0 });

@@ -5,13 +5,16 @@ mod file;
 #[cfg(any(test, not(target_arch = "wasm32")))]
 mod lines;
 mod picked;
+mod recipe;
 mod scenario;
 mod server;
 mod workload;
+mod workload_file;
 
 pub use file::{Opening, Said};
 pub(crate) use picked::task;
 pub use picked::{PAGE_FILE_BYTES_MAX, Picked, Picks, refusal};
-pub use scenario::{Scenario, machine_of, measured};
+pub use recipe::{Kind, Recipe};
+pub use scenario::{Play, Scenario, machine_of, measured};
 pub use server::address;
-pub use workload::{Ask, BUILT_IN, Make, PromptOf, Workload};
+pub use workload::{Ask, BUILT_IN, Make, PromptOf, Requests, Workload};

@@ -56,8 +56,8 @@ impl Picks {
     /// Opens the system's dialog, or the page's; `wake` is called when a file was chosen.
     pub fn choose(&self, wake: impl Fn() + Send + 'static) {
         let dialog = rfd::AsyncFileDialog::new()
-            .set_title("A model or a trace")
-            .add_filter("Models and traces", &["gguf", "jsonl"])
+            .set_title("A model, a trace or a workload")
+            .add_filter("Models, traces, workloads", &["gguf", "jsonl", "json"])
             .add_filter("All files", &["*"])
             .pick_file();
         let sender = self.sender.clone();

@@ -1,6 +1,7 @@
 //! A workload in virtual time: the same scheduler and engine loop over a device whose steps last what was measured.
 
 use std::cell::RefCell;
+use std::iter::Peekable;
 use std::rc::Rc;
 
 use twostroke::engine::event::Event;
@@ -9,7 +10,7 @@ use twostroke::limits::PAGE_TOKENS;
 use twostroke::sched::Policy;
 use twostroke::sim::{Asked, CostFile, Machine};
 
-use super::workload::Workload;
+use super::workload::{Requests, Workload};
 use crate::host::Facts;
 use crate::run::Store;
 use crate::settings::Settings;
@@ -71,6 +72,16 @@ impl Scenario {
     /// # Errors
     /// A request that the machine cannot hold.
     pub fn play(&self) -> Result<Vec<Event>> {
+        let mut play = self.begin()?;
+        while play.step()? {}
+        Ok(play.take())
+    }
+
+    /// Begins to play it, a step at a time.
+    ///
+    /// # Errors
+    /// A request that the machine cannot hold.
+    pub fn begin(&self) -> Result<Play> {
         let (settings, file) = (&self.settings, &self.machine);
         let asked = Asked {
             context_tokens: settings.context_tokens.map(|tokens| tokens.min(file.context_tokens)),
@@ -94,24 +105,52 @@ impl Scenario {
             policy: settings.policy.name().into(),
             unix_ns: 0,
         }]));
-        let told = events.clone();
+        let told = Rc::clone(&events);
         machine.engine.observe(Box::new(move |event| told.borrow_mut().push(event.clone())));
-        let mut next = self.workload.requests(file.vocab, machine.context_tokens)?.into_iter().peekable();
-        loop {
-            while let Some((_, request)) = next.next_if(|(arrive, _)| *arrive <= machine.clock.nanos()) {
-                machine.engine.submit(request)?;
-            }
-            if !machine.engine.idle() {
-                machine.engine.wait()?;
-                while machine.engine.next_output().is_some() {}
-            } else if let Some((arrive, _)) = next.peek() {
-                machine.clock.advance_to(*arrive);
-            } else {
-                break;
-            }
+        let next = self.workload.requests(file.vocab, machine.context_tokens)?.peekable();
+        Ok(Play { machine, events, next })
+    }
+}
+
+/// A scenario that is being played: nobody needs to wait for all of it.
+pub struct Play {
+    machine: Machine,
+    /// Those that nobody has taken yet.
+    events: Rc<RefCell<Vec<Event>>>,
+    next: Peekable<Requests>,
+}
+
+impl Play {
+    /// Plays on to the end of the next step; `false` when everything is answered.
+    ///
+    /// # Errors
+    /// A request that the machine cannot hold.
+    pub fn step(&mut self) -> Result<bool> {
+        let Self { machine, next, .. } = self;
+        while let Some((_, request)) = next.next_if(|(arrive, _)| *arrive <= machine.clock.nanos()) {
+            machine.engine.submit(request)?;
         }
-        drop(machine);
-        Ok(Rc::into_inner(events).expect("the engine is gone").into_inner())
+        if !machine.engine.idle() {
+            machine.engine.wait()?;
+            while machine.engine.next_output().is_some() {}
+        } else if let Some((arrive, _)) = next.peek() {
+            machine.clock.advance_to(*arrive);
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// What has happened since this was asked last.
+    #[must_use]
+    pub fn take(&mut self) -> Vec<Event> {
+        std::mem::take(&mut *self.events.borrow_mut())
+    }
+
+    /// How far it is, in nanoseconds of its own time.
+    #[must_use]
+    pub fn nanos(&self) -> u64 {
+        self.machine.clock.nanos()
     }
 }
 

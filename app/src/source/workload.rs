@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use twostroke::engine::request::Request;
 use twostroke::error::{Error, Result};
+use twostroke::load::dataset::Planned;
 
 use crate::run::Store;
 
 /// A prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum PromptOf {
     /// Made-up tokens. Requests of the same family share the first half of their prompts.
     Made {
@@ -20,6 +21,8 @@ pub enum PromptOf {
     },
     /// These.
     Ids(Arc<[u32]>),
+    /// Of a dataset.
+    Planned(Arc<Planned>),
 }
 
 impl PromptOf {
@@ -29,12 +32,13 @@ impl PromptOf {
         match self {
             Self::Made { tokens, .. } => *tokens,
             Self::Ids(ids) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
+            Self::Planned(planned) => planned.prompt_tokens,
         }
     }
 }
 
 /// A request of a workload.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
     /// When it arrives, in nanoseconds.
     pub arrive: u64,
@@ -45,7 +49,7 @@ pub struct Ask {
 }
 
 /// Requests by arrival.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Workload {
     /// What it is called.
     pub name: String,
@@ -125,15 +129,31 @@ impl Workload {
     ///
     /// # Errors
     /// A prompt that `context_tokens` do not hold: before any is made, since a trace may tell of any length.
-    pub fn requests(&self, vocab: u32, context_tokens: u32) -> Result<Vec<(u64, Request)>> {
+    pub fn requests(&self, vocab: u32, context_tokens: u32) -> Result<Requests> {
         if let Some(ask) = self.asks.iter().find(|ask| ask.prompt.tokens() >= context_tokens) {
             let (prompt_tokens, context_tokens) = (ask.prompt.tokens().into(), context_tokens.into());
             return Err(Error::ContextFull { prompt_tokens, context_tokens });
         }
-        let mut all: Vec<(u64, Request)> =
-            self.asks.iter().enumerate().map(|(number, ask)| (ask.arrive, request(number, ask, vocab))).collect();
-        all.sort_by_key(|(arrive, _)| *arrive);
-        Ok(all)
+        let mut asks: Vec<(usize, Ask)> = self.asks.iter().cloned().enumerate().collect();
+        asks.sort_by_key(|(_, ask)| ask.arrive);
+        Ok(Requests { asks: asks.into_iter(), vocab })
+    }
+}
+
+/// Requests by arrival, each made when it is due: together their prompts may be larger than memory.
+#[derive(Debug, Clone)]
+pub struct Requests {
+    asks: std::vec::IntoIter<(usize, Ask)>,
+    vocab: u32,
+}
+
+impl Iterator for Requests {
+    /// When it arrives, in nanoseconds, and what it asks.
+    type Item = (u64, Request);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (number, ask) = self.asks.next()?;
+        Some((ask.arrive, request(number, &ask, self.vocab)))
     }
 }
 
@@ -152,6 +172,7 @@ fn request(number: usize, ask: &Ask, vocab: u32) -> Request {
     let own = 1 + number as u64;
     let prompt = match &ask.prompt {
         PromptOf::Ids(ids) => ids.iter().map(|id| (*id).min(vocab - 1)).collect(),
+        PromptOf::Planned(planned) => planned.prompt_ids().iter().map(|id| (*id).min(vocab - 1)).collect(),
         PromptOf::Made { tokens, family } => (0..*tokens)
             .map(|at| match family {
                 Some(family) if at < tokens / 2 => id(1 << 20 | u64::from(*family), at),
@@ -170,14 +191,15 @@ mod tests {
     fn requests_come_by_arrival_and_families_share_a_half() {
         let ask = |arrive, family| Ask { arrive, prompt: PromptOf::Made { tokens: 40, family }, output_tokens: 2 };
         let workload = Workload { name: String::new(), asks: vec![ask(9, Some(1)), ask(3, Some(1)), ask(5, None)] };
-        let requests = workload.requests(1000, 64).expect("they fit");
+        let requests: Vec<(u64, Request)> = workload.requests(1000, 64).expect("they fit").collect();
         assert!(workload.requests(1000, 40).is_err(), "a prompt and no answer");
         assert_eq!(requests.iter().map(|(arrive, _)| *arrive).collect::<Vec<_>>(), [3, 5, 9]);
         let prompt = |at: usize| &requests[at].1.prompt;
         assert_eq!(prompt(0)[..20], prompt(2)[..20]);
         assert_ne!(prompt(0)[20..], prompt(2)[20..]);
         assert_ne!(prompt(0)[..20], prompt(1)[..20]);
-        assert_eq!(workload.requests(1000, 64).expect("they fit")[0].1.prompt, *prompt(0), "the same again");
+        let mut again = workload.requests(1000, 64).expect("they fit");
+        assert_eq!(again.next().expect("the first").1.prompt, *prompt(0), "the same again");
     }
 
     #[test]
