@@ -220,3 +220,6 @@ impl Served {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,8 @@ pub struct Level {
     pub t1: u64,
     /// Time that its steps took.
     pub busy_nanos: u64,
+    /// Time of it on the GPU, of the steps that know it.
+    pub gpu_nanos: u64,
     /// Time of its steps that prefilled something.
     pub prefill_nanos: u64,
     /// The longest of its steps.
@@ -37,6 +39,7 @@ impl Level {
             t0: step.t0,
             t1: step.t1,
             busy_nanos: nanos,
+            gpu_nanos: step.gpu_nanos,
             prefill_nanos: if step.prefill_tokens > 0 { nanos } else { 0 },
             longest_nanos: nanos,
             prefill_tokens: step.prefill_tokens.into(),
@@ -53,6 +56,7 @@ impl Level {
             t0: self.t0.min(later.t0),
             t1: self.t1.max(later.t1),
             busy_nanos: self.busy_nanos.saturating_add(later.busy_nanos),
+            gpu_nanos: self.gpu_nanos.saturating_add(later.gpu_nanos),
             prefill_nanos: self.prefill_nanos.saturating_add(later.prefill_nanos),
             longest_nanos: self.longest_nanos.max(later.longest_nanos),
             prefill_tokens: self.prefill_tokens.saturating_add(later.prefill_tokens),
@@ -144,7 +148,7 @@ mod tests {
         let of = |n: u32| Step {
             t0: u64::from(n) * 100,
             t1: u64::from(n) * 100 + 20 + u64::from(n * 7 % 50),
-            gpu_nanos: 0,
+            gpu_nanos: u64::from(n % 3),
             prefill_tokens: if n.is_multiple_of(5) { n % 90 } else { 0 },
             decode_rows: n % 8,
             pages_used: n * 13 % 101,

@@ -17,6 +17,8 @@ const STRIPE: f32 = 4.0;
 const STRIPES_MAX: f32 = 400.0;
 /// Width of the mark of a cached prompt, when all of it was.
 const CACHED_WIDTH: f32 = 16.0;
+/// Height of the line of the GPU's time.
+const GPU_LINE: f32 = 1.5;
 /// Width of a bar of the lanes.
 const BAR: f32 = 2.0;
 
@@ -129,7 +131,7 @@ pub(super) fn bars(store: &Store, view: &View, lane: Rect) -> Vec<Bar> {
     bars
 }
 
-/// The lane of steps: how much of the time was taken, and by which stroke.
+/// The lane of steps: how much of the time was taken, and by which stroke; a line where the GPU's own part of it ends.
 pub(super) fn steps_mesh(mesh: &mut Mesh, bars: &[Bar], lane: Rect, colors: &Colors) {
     for Bar { x0, x1, level } in bars {
         let seen = as_time(level.t1.saturating_sub(level.t0)).max(1.0);
@@ -139,7 +141,18 @@ pub(super) fn steps_mesh(mesh: &mut Mesh, bars: &[Bar], lane: Rect, colors: &Col
         let between = bottom - (bottom - top) * share;
         mesh.add_colored_rect(Rect::from_min_max(pos2(*x0, between), pos2(*x1, bottom)), colors.prefill);
         mesh.add_colored_rect(Rect::from_min_max(pos2(*x0, top), pos2(*x1, between)), colors.decode);
+        if level.gpu_nanos > 0 {
+            let y = bottom - (bottom - top) * height(as_time(level.gpu_nanos) / as_time(level.busy_nanos.max(1)));
+            mesh.add_colored_rect(Rect::from_min_max(pos2(*x0, y), pos2(*x1, (y + GPU_LINE).min(bottom))), colors.text);
+        }
     }
+}
+
+/// Share of the seen steps' time that the GPU worked; `None` where no step tells.
+pub(super) fn gpu_share(bars: &[Bar]) -> Option<f64> {
+    let sum = |of: fn(&Level) -> u64| bars.iter().map(|bar| as_time(of(&bar.level))).sum::<f64>();
+    let (gpu, busy) = (sum(|level| level.gpu_nanos), sum(|level| level.busy_nanos));
+    (gpu > 0.0).then(|| gpu / busy.max(1.0))
 }
 
 /// A counter against the largest value that is seen, which it gives.

@@ -363,7 +363,8 @@ impl Timeline {
             let at = pos2(layout.header.left() + 6.0, lane.center().y);
             painter.text(at, Align2::LEFT_CENTER, text, SMALL, colors.text_weak);
         };
-        name(layout.steps, format!("steps ({})", store.steps().len()));
+        let gpu = paint::gpu_share(&bars).map_or(String::new(), |share| format!(", GPU {:.0} %", share * 100.0));
+        name(layout.steps, format!("steps ({}){gpu}", store.steps().len()));
         for (at, title) in COUNTERS.iter().enumerate() {
             let top = layout.counters.top() + at as f32 * COUNTER_HEIGHT;
             let lane =

@@ -32,10 +32,24 @@ pub fn short(ms: f64) -> String {
 
 /// What a step tells when the pointer is on it.
 pub(super) fn step_text(step: &Step) -> String {
-    format!(
-        "{} prefill tokens, {} decode rows, {}",
-        step.prefill_tokens,
-        step.decode_rows,
-        short(as_time(step.nanos()) / 1e6)
-    )
+    let gpu = match step.gpu_nanos {
+        0 => String::new(),
+        nanos => format!(", {} of it on the GPU", short(as_time(nanos) / 1e6)),
+    };
+    let all = short(as_time(step.nanos()) / 1e6);
+    format!("{} prefill tokens, {} decode rows, {all}{gpu}", step.prefill_tokens, step.decode_rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_tells_its_time_and_the_gpus_where_it_is_known() {
+        let mut step =
+            Step { t0: 0, t1: 4_000_000, gpu_nanos: 0, prefill_tokens: 7, decode_rows: 2, pages_used: 1, waiting: 0 };
+        assert_eq!(step_text(&step), "7 prefill tokens, 2 decode rows, 4.0 ms");
+        step.gpu_nanos = 3_000_000;
+        assert_eq!(step_text(&step), "7 prefill tokens, 2 decode rows, 4.0 ms, 3.0 ms of it on the GPU");
+    }
 }
