@@ -32,6 +32,6 @@ pub mod web;
 mod window;
 
 pub use app::{App, Shown};
-#[cfg(not(target_arch = "wasm32"))]
-pub use window::Errand;
 pub use window::Window;
+#[cfg(not(target_arch = "wasm32"))]
+pub use window::{Errand, Slot};

@@ -1,12 +1,20 @@
 //! The desktop program.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use twostroke_app::host::Source;
 use twostroke_app::settings::Device;
-use twostroke_app::{App, Window};
+use twostroke_app::{App, Slot, Window};
+
+/// A window that lived this long is no sign of a driver that loses its device at once.
+const LIFE: Duration = Duration::from_secs(10);
+/// Windows in a row that did not.
+const QUICK_MAX: u32 = 3;
 
 /// Both strokes of every request: a timeline of an engine inside, of a running server, of a trace.
 #[derive(Parser)]
@@ -30,6 +38,9 @@ struct Args {
     /// Write a picture of the window when all is opened and answered, and end
     #[arg(long, value_name = "FILE.png")]
     picture: Option<PathBuf>,
+    /// For tests: before the picture the window's device is lost, as by a driver's reset
+    #[arg(long, hide = true, requires = "picture")]
+    lose_device: bool,
 }
 
 fn device(text: &str) -> Result<Device, String> {
@@ -43,28 +54,55 @@ fn device(text: &str) -> Result<Device, String> {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Arc::new(Args::parse());
+    let slot = Slot::default();
+    let mut quick = 0;
+    loop {
+        let began = Instant::now();
+        let shown = catch_unwind(AssertUnwindSafe(|| show(&args, &slot)));
+        match shown {
+            // Its device was lost: the app goes on in the next window.
+            _ if slot.is_taken() => {
+                quick = if began.elapsed() < LIFE { quick + 1 } else { 0 };
+                eprintln!("twostroke-app: the window's graphics device was lost");
+                if quick > QUICK_MAX {
+                    eprintln!("twostroke-app: again and again; is the driver well?");
+                    return ExitCode::FAILURE;
+                }
+            }
+            Ok(Ok(())) => return ExitCode::SUCCESS,
+            Ok(Err(error)) => {
+                eprintln!("twostroke-app: {error}");
+                eprintln!(
+                    "It needs a display and a driver for Vulkan, Metal or DX12; the command line (twostroke) needs no display."
+                );
+                return ExitCode::FAILURE;
+            }
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+}
+
+/// Shows a window until it is closed.
+fn show(args: &Arc<Args>, slot: &Slot) -> eframe::Result {
     let options = eframe::NativeOptions {
         viewport: egui::ViewportBuilder::default().with_title("Twostroke").with_inner_size([1280.0, 800.0]),
         ..eframe::NativeOptions::default()
     };
+    let (args, slot) = (Arc::clone(args), slot.clone());
     let make = move |cc: &eframe::CreationContext<'_>| {
-        let mut app = App::new();
-        app.show_panels();
-        let mut window = Window::new(app, cc);
-        begin(&mut window, &args);
-        Ok(Box::new(window) as Box<dyn eframe::App>)
+        let window = if slot.is_taken() {
+            Window::again(&slot, cc)
+        } else {
+            let mut app = App::new();
+            app.show_panels();
+            let mut window = Window::new(app, cc);
+            begin(&mut window, &args);
+            window
+        };
+        Ok(Box::new(window.left_in(&slot)) as Box<dyn eframe::App>)
     };
-    match eframe::run_native("twostroke", options, Box::new(make)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("twostroke-app: {error}");
-            eprintln!(
-                "It needs a display and a driver for Vulkan, Metal or DX12; the command line (twostroke) needs no display."
-            );
-            ExitCode::FAILURE
-        }
-    }
+    eframe::run_native("twostroke", options, Box::new(make))
 }
 
 /// Does what the arguments say.
@@ -85,4 +123,5 @@ fn begin(window: &mut Window, args: &Args) {
         Some(name) => app.open_model(Source::Named(Some(name.to_owned())), ctx),
     }
     (window.errand.ask, window.errand.picture) = (args.ask.clone(), args.picture.clone());
+    window.errand.loses_device = args.lose_device;
 }

@@ -47,6 +47,12 @@ impl Page {
         self.runner.panic_summary().map(|summary| summary.message())
     }
 
+    /// Whether the browser has taken the canvas's device away: then nothing more can be drawn.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.with(|window| window.is_lost()).unwrap_or_default()
+    }
+
     /// What goes on, in words.
     #[must_use]
     pub fn status(&self) -> String {

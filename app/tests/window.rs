@@ -52,6 +52,21 @@ fn program(display: &Display, home: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// Waits until the program ends.
+fn ended(child: &mut Child) -> std::process::ExitStatus {
+    let until = Instant::now() + LIMIT;
+    loop {
+        match child.try_wait().expect("it is ours") {
+            Some(status) => return status,
+            None if Instant::now() > until => {
+                let _ = child.kill();
+                panic!("it has not ended after {LIMIT:?}");
+            }
+            None => std::thread::sleep(Duration::from_millis(100)),
+        }
+    }
+}
+
 #[test]
 fn the_default_model_answers_in_a_real_window_which_is_then_closed() {
     let test = "the_default_model_answers_in_a_real_window";
@@ -65,17 +80,7 @@ fn the_default_model_answers_in_a_real_window_which_is_then_closed() {
     let path = picture.to_str().expect("UTF-8");
     let args = ["--model", "default", "--ask", "Why is the sky blue? One sentence.", "--picture", path];
     let mut child = program(&display, home.path(), &args).spawn().expect("the program starts");
-    let until = Instant::now() + LIMIT;
-    let status = loop {
-        match child.try_wait().expect("it is ours") {
-            Some(status) => break status,
-            None if Instant::now() > until => {
-                let _ = child.kill();
-                panic!("it has not ended after {LIMIT:?}");
-            }
-            None => std::thread::sleep(Duration::from_millis(100)),
-        }
-    };
+    let status = ended(&mut child);
     assert!(status.success(), "{status}");
     let said: Vec<String> = BufReader::new(child.stdout.take().expect("piped")).lines().map_while(Result::ok).collect();
     let state: serde_json::Value = serde_json::from_str(said.last().expect("a line")).expect("JSON");
@@ -90,6 +95,28 @@ fn the_default_model_answers_in_a_real_window_which_is_then_closed() {
     let theme = Theme::built_in();
     let strokes = [theme.dark, theme.light].map(|look| (count(look.prefill), count(look.decode)));
     assert!(strokes.iter().any(|(prefill, decode)| *prefill > 20 && *decode > 100), "{strokes:?}");
+}
+
+#[test]
+fn an_app_goes_on_in_the_next_window_when_its_device_is_lost() {
+    let Some(display) = display("an_app_goes_on_in_the_next_window_when_its_device_is_lost") else { return };
+    let home = tempfile::tempdir().expect("a folder");
+    let picture = home.path().join("window.png");
+    let path = picture.to_str().expect("UTF-8");
+    let args = ["--model", "toy", "--ask", "Who is there?", "--lose-device", "--picture", path];
+    let mut child = program(&display, home.path(), &args).stderr(Stdio::piped()).spawn().expect("the program starts");
+    let status = ended(&mut child);
+    let lines =
+        |from: Box<dyn std::io::Read>| -> Vec<String> { BufReader::new(from).lines().map_while(Result::ok).collect() };
+    let (out, err) =
+        (lines(Box::new(child.stdout.take().expect("piped"))), lines(Box::new(child.stderr.take().expect("piped"))));
+    assert!(status.success(), "{status}: {err:?}");
+    assert!(err.iter().any(|line| line.contains("device was lost")), "{err:?}");
+    let state: serde_json::Value = serde_json::from_str(out.last().expect("a line")).expect("JSON");
+    assert!(state["answers"][0]["done"].is_string(), "the conversation is still there: {state}");
+    assert!(state["rows"][0]["ticks"].as_u64().expect("a count") > 2, "so is its row: {state}");
+    assert!(state["note"].as_str().expect("a note").contains("took over"), "{state}");
+    assert!(image::open(&picture).expect("a picture").width() >= 1000);
 }
 
 /// Processor time of a process, in seconds.

@@ -43,6 +43,10 @@ async function start() {
   setInterval(() => {
     const panic = page.panic();
     if (panic) return say('Twostroke has met a fault of its own and stands still. Reload the page; nothing is lost but what was being answered.', panic);
+    if (page.is_lost()) {
+      return say('The browser has taken the graphics device away, as it does when the driver was reset or updated.',
+        'Reload the page: the model need not be fetched again; conversations are gone.');
+    }
     const text = page.status();
     if (mirror.textContent !== text) mirror.textContent = text;
   }, 500);

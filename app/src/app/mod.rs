@@ -160,6 +160,11 @@ impl App {
         }
     }
 
+    /// Tells people something.
+    pub fn tell(&mut self, what: &str) {
+        self.note = Some(what.to_owned());
+    }
+
     /// Shows the engine and the chat beside the timeline.
     pub fn show_panels(&mut self) {
         (self.panels.engine, self.panels.chat) = (true, true);
