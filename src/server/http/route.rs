@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Extension;
+use axum::handler::HandlerWithoutStateExt;
 use axum::http::{HeaderValue, Method, Uri};
 use axum::middleware::{from_fn_with_state, map_response};
 use axum::routing::{get, post};
@@ -36,7 +37,8 @@ pub(super) fn router(server: Shared) -> Router {
         .method_not_allowed_fallback(wrong_method);
     router = match &server.files {
         Some(folder) => {
-            let files = Router::new().fallback_service(ServeDir::new(folder));
+            let folder = ServeDir::new(folder).call_fallback_on_method_not_allowed(true);
+            let files = Router::new().fallback_service(folder.fallback(unknown.into_service()));
             router.fallback_service(files.layer(map_response(page::headers)))
         }
         None => router.fallback(unknown),

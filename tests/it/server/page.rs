@@ -53,5 +53,11 @@ fn the_apps_files_come_with_a_policy_that_keeps_them_to_themselves() {
     for path in ["/no.js", "/../twostroke", "/%2e%2e/twostroke", "/..%2ftwostroke"] {
         assert!([400, 404].contains(&server.get(path).status), "{path}");
     }
+    // What is no file either is told as it is without a page.
+    for path in ["/v1/nothing", "/no.js"] {
+        assert_eq!(server.get(path).expect(404).error()["code"], "unknown_url", "{path}");
+        assert_eq!(server.post(path, &serde_json::json!({})).expect(404).error()["code"], "unknown_url", "{path}");
+    }
+    assert_eq!(server.get("/v1/completions").expect(405).error()["code"], "method_not_allowed");
     assert!(server.get("/v1/models").header("content-security-policy").is_none(), "answers of the API are no pages");
 }
