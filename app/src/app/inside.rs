@@ -109,7 +109,7 @@ impl App {
                     self.live = Shown::new("the engine inside");
                     self.live.timeline.view.follows = true;
                     self.prompts.clear();
-                    self.ghost = None;
+                    self.forget_prediction();
                     self.dock.forget();
                     self.chats.forget_rows();
                     self.from = From::Engine;

@@ -78,23 +78,25 @@ impl App {
             }
         }
         let is_ghost = simulating.ghost.is_some();
-        match goes_on {
-            Ok(true) if is_ghost => return,
-            Ok(true) => {
-                self.recorded.run(Command::Whole);
-                self.recorded.timeline.view.settle();
-                return;
-            }
-            Ok(false) => {}
-            Err(error) => self.note = Some(error.to_string()),
-        }
-        match self.simulating.take().and_then(|simulating| simulating.ghost) {
-            Some(ghost) => self.ghost = Some(ghost),
-            None => {
-                self.recorded.run(Command::Whole);
-                self.recorded.timeline.view.settle();
+        if !matches!(goes_on, Ok(true)) {
+            let whole = self.simulating.take();
+            match goes_on {
+                // Half a prediction would be a wrong one.
+                Err(error) => self.note = Some(error.to_string()),
+                Ok(_) if is_ghost => self.ghost = whole.and_then(|simulating| simulating.ghost),
+                Ok(_) => {}
             }
         }
+        if !is_ghost {
+            self.recorded.run(Command::Whole);
+            self.recorded.timeline.view.settle();
+        }
+    }
+
+    /// Another run takes the place of the one that is predicted.
+    pub(super) fn forget_prediction(&mut self) {
+        self.ghost = None;
+        self.simulating.take_if(|simulating| simulating.ghost.is_some());
     }
 
     /// How far the simulation is, in words.

@@ -148,27 +148,51 @@ impl Recipe {
 mod tests {
     use super::*;
 
+    /// Holds that the recipe gives what `replay` makes of `dataset` with the same number, arrivals and seed.
+    fn same(recipe: &Recipe, dataset: Dataset, tokenizer: Option<&Tokenizer>) {
+        let rate = recipe.rate.unwrap_or(f64::INFINITY);
+        let arrivals = Arrivals::new(rate, recipe.burstiness).expect("positive");
+        let spec = Spec { dataset, prompts: recipe.prompts, warmups: 0, arrivals, seed: recipe.seed };
+        let vocab = tokenizer.map_or(512, Tokenizer::vocab_size);
+        let special = tokenizer.map(Tokenizer::special_tokens).unwrap_or_default();
+        let vocabulary = Vocabulary::new(vocab, &special).expect("ids");
+        let encode = |text: &str| tokenizer.expect("for texts").encode_raw(text);
+        let expected = spec.make(&vocabulary, &encode).expect("it fits").planned;
+        let made = recipe.make(vocab, tokenizer).expect("it fits");
+        assert!(made.asks.len() == expected.len() && expected.len() > 1, "{recipe:?}");
+        for ((arrive, request), planned) in made.requests(vocab, 4096).expect("they fit").zip(&expected) {
+            assert_eq!((arrive, request.max_tokens), (planned.arrival_nanos, Some(planned.output_tokens)));
+            assert_eq!(request.prompt, *planned.prompt_ids(), "{recipe:?}");
+        }
+    }
+
     #[test]
     fn every_dataset_has_the_requests_that_replay_makes() {
-        let spec = Spec {
-            dataset: Dataset::Random { input_tokens: 192, output_tokens: 64, range_ratio: 0.5, prefix_tokens: 64 },
-            prompts: 32,
-            warmups: 0,
-            arrivals: Arrivals::new(2.0, 1.0).expect("positive"),
-            seed: 0,
+        let recipe = Recipe { seed: 7, burstiness: 0.5, ..Recipe::default() };
+        let random = Dataset::Random { input_tokens: 192, output_tokens: 64, range_ratio: 0.5, prefix_tokens: 64 };
+        same(&recipe, random, None);
+        let repetition =
+            Dataset::PrefixRepetition { prefix_tokens: 64, suffix_tokens: 192, prefixes: 4, output_tokens: 64 };
+        same(&Recipe { kind: Kind::PrefixRepetition, ..recipe.clone() }, repetition, None);
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("trace.jsonl");
+        let line = |at: u32| {
+            format!(r#"{{"timestamp":{},"input_length":900,"output_length":9,"hash_ids":[3,{at}]}}"#, at * 70)
         };
-        let vocabulary = Vocabulary::new(512, &[]).expect("ids");
-        let expected = spec.make(&vocabulary, &|_| unreachable!("no text")).expect("it fits");
-        let made = Recipe::default().make(512, None).expect("it fits");
-        assert_eq!(made.asks.len(), 32);
-        let requests = made.requests(512, 1024).expect("they fit");
-        for ((arrive, request), planned) in requests.zip(&expected.planned) {
-            assert_eq!((arrive, request.max_tokens), (planned.arrival_nanos, Some(planned.output_tokens)));
-            assert_eq!(request.prompt, *planned.prompt_ids());
-        }
-        let again = Recipe { kind: Kind::PrefixRepetition, ..Recipe::default() }.make(512, None).expect("it fits");
-        assert_eq!(again.asks.len(), 32);
-        assert!(again.asks.iter().all(|ask| ask.prompt.tokens() == 256));
+        std::fs::write(&path, (0..5).map(line).collect::<Vec<_>>().join("\n")).expect("written");
+        let typed = |path: &std::path::Path| format!(" {} ", path.display());
+        let mooncake = Dataset::Mooncake { path: path.clone(), length_scale: 0.1, time_scale: 1.0 };
+        let rate = None;
+        same(&Recipe { kind: Kind::Mooncake, path: typed(&path), rate, ..recipe.clone() }, mooncake, None);
+        let path = dir.path().join("talks.json");
+        let turns =
+            r#"[{"value":"Where did the red fox go at night?"},{"value":"It went home to its den in the wood."}]"#;
+        let talk = format!(r#"{{"conversations":{turns}}}"#);
+        std::fs::write(&path, format!("[{talk},{}]", talk.replace("red fox", "old grey dog"))).expect("written");
+        let toy = twostroke::model::toy::files().expect("it is packed in");
+        let tokenizer = Tokenizer::new(&toy.description, None).expect("the toy has one");
+        let sharegpt = Dataset::ShareGpt { path: path.clone(), output_tokens: None };
+        same(&Recipe { kind: Kind::ShareGpt, path: typed(&path), ..recipe }, sharegpt, Some(&tokenizer));
     }
 
     #[test]
