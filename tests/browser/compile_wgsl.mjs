@@ -12,6 +12,7 @@ import { launch } from "./browser.mjs";
 
 const batch_texts = 8;           // compiled at once, so that one answer from the page stays small
 const limit_ms = 240_000;        // for one batch
+const report_ms = 60_000;        // between two lines that say how far it is
 const short_chars = 12_000;      // a text whose pipeline is cheap
 const pipeline_stride = 16;      // of the long ones
 
@@ -87,6 +88,7 @@ try {
   if (opened.error) throw new Error(opened.error);
   console.log(`${browser.version()} on ${opened.adapter || "an unnamed adapter"}: ${texts.length} shaders`);
   const started = performance.now();
+  let reported = started;
   for (let at = 0; at < texts.length; at += batch_texts) {
     const batch = texts.slice(at, at + batch_texts);
     const results = await within(page.evaluate(compile, batch), `compiling ${batch[0].label} and ${batch.length - 1} more`);
@@ -95,6 +97,10 @@ try {
       if (result.messages.some(m => m.type === "error")) wrong += 1;
       warnings += result.messages.filter(m => m.type === "warning").length;
     });
+    if (performance.now() - reported >= report_ms) {
+      reported = performance.now();
+      console.log(`${at + batch.length} of ${texts.length} after ${((reported - started) / 1000).toFixed(0)} s`);
+    }
   }
   console.log(`${texts.length - wrong} of ${texts.length} compile (${texts.filter(t => t.pipeline).length} to pipelines), ${warnings} warnings, ${((performance.now() - started) / 1000).toFixed(1)} s`);
   status = wrong === 0 ? 0 : 1;
