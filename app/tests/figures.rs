@@ -126,6 +126,14 @@ fn a_simulation_goes_on_from_frame_to_frame_and_can_be_stopped() {
     assert!(seen > 0 && app.is_simulating(), "a frame takes its part of it");
     app.logic(&ctx);
     assert!(app.store().steps().len() > seen, "and the next goes on");
+    let end = app.store().end() as f64;
+    assert!(app.timeline().view.to() >= end, "everything is seen until somebody looks at a part");
+    app.timeline().view.show(0.0, 1e9);
+    app.timeline().view.settle();
+    let part = app.timeline().view;
+    app.logic(&ctx);
+    assert!(app.is_simulating() && app.store().end() as f64 > end);
+    assert_eq!(app.timeline().view, part, "who looks at a part goes on seeing it");
     app.stop_simulation();
     app.logic(&ctx);
     assert!(!app.is_simulating() && app.store().requests().len() < 4000);

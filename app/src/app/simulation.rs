@@ -5,7 +5,7 @@ use twostroke::clock::Clock;
 use super::{App, From};
 use crate::run::Store;
 use crate::source::{Play, Scenario, Workload};
-use crate::timeline::Command;
+use crate::timeline::{Command, View};
 
 /// What a simulation takes of a frame, in nanoseconds.
 const NANOS_A_FRAME: u64 = 6_000_000;
@@ -15,6 +15,8 @@ pub(super) struct Simulating {
     play: Play,
     /// What is predicted of the run that is shown; `None` when it becomes a run of its own.
     ghost: Option<Store>,
+    /// How the last frame left the view. Who moves it then looks at something: it is no longer made to show everything.
+    left: Option<View>,
 }
 
 impl App {
@@ -41,9 +43,7 @@ impl App {
 
     /// Ends the simulation; a run stays as far as it has come, half a prediction goes.
     pub fn stop_simulation(&mut self) {
-        if self.simulating.take().is_some_and(|simulating| simulating.ghost.is_none()) {
-            self.recorded.run(Command::Whole);
-        }
+        self.simulating = None;
     }
 
     /// Plays on to the end, for those who have nothing to draw meanwhile.
@@ -56,7 +56,7 @@ impl App {
     fn begin_simulation(&mut self, scenario: &Scenario, ghost: Option<Store>) {
         self.simulating = None;
         match scenario.begin() {
-            Ok(play) => self.simulating = Some(Simulating { play, ghost }),
+            Ok(play) => self.simulating = Some(Simulating { play, ghost, left: None }),
             Err(error) => self.note = Some(error.to_string()),
         }
     }
@@ -78,6 +78,11 @@ impl App {
             }
         }
         let is_ghost = simulating.ghost.is_some();
+        if !is_ghost && simulating.left.is_none_or(|left| left == self.recorded.timeline.view) {
+            self.recorded.run(Command::Whole);
+            self.recorded.timeline.view.settle();
+            simulating.left = Some(self.recorded.timeline.view);
+        }
         if !matches!(goes_on, Ok(true)) {
             let whole = self.simulating.take();
             match goes_on {
@@ -86,10 +91,6 @@ impl App {
                 Ok(_) if is_ghost => self.ghost = whole.and_then(|simulating| simulating.ghost),
                 Ok(_) => {}
             }
-        }
-        if !is_ghost {
-            self.recorded.run(Command::Whole);
-            self.recorded.timeline.view.settle();
         }
     }
 
