@@ -2,7 +2,7 @@
 // Runs this engine and llama.cpp on one GGUF, in turns, and writes the tables between the markers of benches/README.md and
 // README.md. Slower cases are rows like any other.
 //
-// usage: compare.mjs TWOSTROKE MODEL.gguf [PEER_FOLDER]      PP, TG, REPEAT from the environment
+// usage: compare.mjs TWOSTROKE MODEL.gguf [PEER_FOLDER] [--print]      PP, TG, REPEAT from the environment; --print writes no file
 //
 // In a round each engine is started, warmed up, and measured: ours thrice, for our measurements are short. Tables show medians over
 // all rounds, so that a machine which others use too is seen by all engines in the same minutes.
@@ -12,8 +12,9 @@ import { cpus, totalmem } from "node:os";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const [twostroke, model, peer] = process.argv.slice(2);
-if (!model) { console.error("usage: compare.mjs TWOSTROKE MODEL.gguf [PEER_FOLDER]"); process.exit(2); }
+const print_only = process.argv.includes("--print");
+const [twostroke, model, peer] = process.argv.slice(2).filter(arg => arg !== "--print");
+if (!model) { console.error("usage: compare.mjs TWOSTROKE MODEL.gguf [PEER_FOLDER] [--print]"); process.exit(2); }
 const here = dirname(fileURLToPath(import.meta.url));
 const pp = +(process.env.PP ?? 128), tg = +(process.env.TG ?? 16), repeat = +(process.env.REPEAT ?? 3);
 
@@ -53,7 +54,7 @@ async function theirs(gpu) {
     adapter: gpu === "cpu" ? cpus()[0].model : row.device.join(", "), prefill: [row.pp_tokens_per_s.median], decode: [row.tg_tokens_per_s.median], peak_kb };
 }
 
-const engines = [[ours, "subgroup", "f32"], [ours, "base", "f32"], ...(peer ? [[theirs, "vulkan"], [theirs, "cpu"]] : [])];
+const engines = [[ours, "subgroup", "f32"], [ours, "subgroup", "int8"], [ours, "base", "f32"], ...(peer ? [[theirs, "vulkan"], [theirs, "cpu"]] : [])];
 const rounds = engines.map(() => []);
 for (let round = 0; round < repeat; round++) {
   for (const [i, [measure, ...args]] of engines.entries()) {
@@ -64,22 +65,25 @@ for (let round = 0; round < repeat; round++) {
 const joined = seen => ({ ...seen[0], peak_kb: Math.max(...seen.map(one => one.peak_kb)),
   ...Object.fromEntries(["prefill", "decode"].map(rate => [rate, median(seen.flatMap(one => one[rate]))])) });
 const done = rounds.filter(seen => seen.length > 0).map(joined);
-const best = done.find(r => r.engine === "twostroke");
-if (!best) { console.error("this engine gave no figures"); process.exit(1); }
+const first = done.find(r => r.engine === "twostroke");
+if (!first) { console.error("this engine gave no figures"); process.exit(1); }
+// What all rows are measured by: the peer on the same adapter, or where there is none our first row.
+const vulkan = done.find(r => r.path === "its Vulkan backend");
+const reference = vulkan ?? first;
 
 const figure = value => value >= 100 ? value.toFixed(0) : value.toFixed(1);
-const times = (own, other) => own === other ? "–" : `${(own / other).toPrecision(2)} ×`;
+const times = (r, rate) => r === reference ? "1" : `${(r[rate] / reference[rate]).toPrecision(2)} ×`;
 const file_bytes = statSync(model).size;
 const table = [
   `${basename(model)} (${(file_bytes / 1e6).toFixed(0)} MB), ${new Date().toISOString().slice(0, 10)}; ${cpus().length} × ${cpus()[0].model.trim()}, ` +
-  `${(totalmem() / 2 ** 30).toFixed(0)} GiB; adapter: ${best.adapter}. Medians over ${repeat} rounds, the engines in turns.`, "",
-  `| engine | computes with | prefill of ${pp}, tokens/s | decode of ${tg}, tokens/s | first row is faster by (prefill, decode) | peak memory, MiB |`, "|---|---|--:|--:|--:|--:|",
-  ...done.map(r => `| ${r.engine} | ${r.path}${r.adapter === best.adapter ? "" : ` (${r.adapter.trim()})`} | ${figure(r.prefill)} | ${figure(r.decode)} | ` +
-    (r === best ? "–" : `${times(best.prefill, r.prefill)}, ${times(best.decode, r.decode)}`) + ` | ${r.peak_kb ? (r.peak_kb / 1024).toFixed(0) : "?"} |`),
+  `${(totalmem() / 2 ** 30).toFixed(0)} GiB; adapter: ${first.adapter}. Medians over ${repeat} rounds, the engines in turns.`, "",
+  `| engine | computes with | prefill of ${pp}, tokens/s | decode of ${tg}, tokens/s | ${vulkan ? "of llama.cpp's Vulkan backend" : "of the first row"} (prefill, decode) | peak memory, MiB |`, "|---|---|--:|--:|--:|--:|",
+  ...done.map(r => `| ${r.engine} | ${r.path}${r.adapter === first.adapter ? "" : ` (${r.adapter.trim()})`} | ${figure(r.prefill)} | ${figure(r.decode)} | ` +
+    `${times(r, "prefill")}, ${times(r, "decode")} | ${r.peak_kb ? (r.peak_kb / 1024).toFixed(0) : "?"} |`),
 ].join("\n");
 console.log(table);
 
-for (const file of [join(here, "README.md"), join(here, "..", "README.md")]) {
+for (const file of print_only ? [] : [join(here, "README.md"), join(here, "..", "README.md")]) {
   const text = readFileSync(file, "utf8"), [begin, end] = ["<!-- make bench writes from here -->", "<!-- to here -->"];
   const from = text.indexOf(begin), to = text.indexOf(end);
   if (from < 0 || to < from) { console.error(`${file} has no markers`); process.exit(1); }
