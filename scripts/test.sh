@@ -52,19 +52,22 @@ tests() {
   rm -f "$log"
   return "$status"
 }
-# The hour of mixed load waits most of its time: it goes beside everything else.
+# Of the longer suites, the hour of mixed load waits most of its time, and the browser's every shader works on one core: both
+# go beside everything else.
 soak=memory_and_pages_are_flat_under_mixed_load
-begin_soak() {
-  soak_log=$(mktemp)
-  timeout --kill-after=10 5400 cargo test --locked --test it -- "$soak" >"$soak_log" 2>&1 &
-  soak_job=$!
+soak() {
+  timeout --kill-after=10 5400 cargo test --locked --test it -- "$soak" | tee /dev/stderr | grep "^test result: ok. 1 passed" >/dev/null
 }
-end_soak() {
+beside() { # command...: starts it; what it says is kept for `end_beside`
+  beside_log=$(mktemp)
+  "$@" >"$beside_log" 2>&1 &
+  beside_job=$!
+}
+end_beside() { # job, log
   local status=0
-  wait "$soak_job" || status=$?
-  cat "$soak_log"
-  grep -q "^test result: ok. 1 passed" "$soak_log" || status=1
-  rm -f "$soak_log"
+  wait "$1" || status=$?
+  cat "$2"
+  rm -f "$2"
   return "$status"
 }
 sdk() {
@@ -85,10 +88,17 @@ software_drivers
 phase "build" cargo test --locked --no-run || end
 phase "model" model
 [ "$full" = full ] && phase "fixtures of the long suites" scripts/fixtures.sh
-[ "$full" = full ] && begin_soak
+if [ "$full" = full ]; then
+  beside soak; soak_job=$beside_job soak_log=$beside_log
+  beside browser; browser_job=$beside_job browser_log=$beside_log
+fi
 phase "cargo test" tests
 phase "OpenAI's client" sdk
 phase "library for wasm32" wasm
-phase "shaders in a browser" browser
-[ "$full" = full ] && phase "an hour of mixed load, beside these" end_soak
+if [ "$full" = full ]; then
+  phase "shaders in a browser, beside these" end_beside "$browser_job" "$browser_log"
+  phase "an hour of mixed load, beside these" end_beside "$soak_job" "$soak_log"
+else
+  phase "shaders in a browser" browser
+fi
 end
